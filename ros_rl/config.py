@@ -1,0 +1,73 @@
+"""YAML files read into dataclasses: every mistake is reported with its file and line."""
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pydantic
+import yaml
+
+from ros_rl.errors import UserError, closest
+
+T = TypeVar("T")
+
+
+def read_yaml(path: Path, schema: type[T]) -> T:
+    """Reads a YAML file into a dataclass.
+
+    Args:
+        path: the file.
+        schema: a pydantic dataclass or model; types are checked strictly, unknown keys are refused.
+
+    Raises:
+        UserError: the file is missing, is no YAML, or does not fit the schema; the message starts with ``file:line``.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: is not a text file") from None
+    try:
+        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        raise UserError(f"{path}:{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}:1: expected 'key: value' lines, found {type(values).__name__}")
+    try:
+        return pydantic.TypeAdapter(schema).validate_python(values)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        raise UserError(f"{path}:{_line(tree, first['loc'])}: {_explain(schema, first)}") from None
+
+
+def _line(tree: yaml.Node, location: tuple[int | str, ...]) -> int:
+    """Returns the line (from 1) of the deepest part of `location` that the file has."""
+    line = 1
+    node: yaml.Node | None = tree
+    for step in location:
+        if isinstance(node, yaml.MappingNode):
+            pair = next(((key, value) for key, value in node.value if key.value == str(step)), None)
+            if pair is None:
+                break
+            line, node = pair[0].start_mark.line + 1, pair[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+            node = node.value[step]
+            line = node.start_mark.line + 1
+        else:
+            break
+    return line
+
+
+def _explain(schema: type, error: Any) -> str:
+    """Turns one pydantic error into a line of plain words."""
+    where = ".".join(str(step) for step in error["loc"])
+    if error["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        fields = getattr(schema, "__pydantic_fields__", {}) if len(error["loc"]) == 1 else {}
+        return f"unknown key '{where}'{closest(str(error['loc'][-1]), fields)}"
+    if error["type"] in ("missing", "missing_argument"):
+        return f"key '{where}' is missing"
+    message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return f"'{where}' {message}, got {error['input']!r}" if where else message

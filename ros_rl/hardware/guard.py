@@ -1,0 +1,241 @@
+"""Last check before the robot: no command reaches a backend without passing here."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ros_rl.hardware.interface import JointCommand, Observation, Robot
+from ros_rl.robots.spec import RobotSpec
+
+GuardState = Literal["ok", "hold", "stop", "estop"]
+
+
+@dataclass(frozen=True)
+class GuardReport:
+    """What the guard did to one command.
+
+    Attributes:
+        limited: the joints whose value was cut.
+        rejected: why the command was not used at all, or None.
+        state: ``ok``: the command was sent; ``hold``: the last safe target is; ``stop``: nothing usable came for so
+            long that the robot is brought to rest; ``estop``: latched until `Guard.release`.
+    """
+
+    limited: tuple[str, ...] = ()
+    rejected: str | None = None
+    state: GuardState = "ok"
+
+
+class Guard:
+    """Limits a joint command to what the robot may do in one control period.
+
+    Rejects a command whole when a joint is missing, unknown or not finite: a half-understood command is worse than
+    none. The robot then keeps its last safe target: the last position in position mode, the joint's `hold` command
+    (zero unless the robot says otherwise) in velocity and effort mode.
+    """
+
+    def __init__(self, spec: RobotSpec, max_age: float = 0.1, stop_after: float = 1.0):
+        """Keeps the limits of one robot.
+
+        Args:
+            spec: limits and joint order; positions in rad (m for prismatic joints), velocities per second.
+            max_age: seconds after which a command or an observation is stale and the target is held.
+            stop_after: seconds without a usable command after which the robot is brought to rest.
+        """
+        self.spec = spec
+        self.max_age = max_age
+        self.stop_after = stop_after
+        self.counts: Counter[str] = Counter()
+        self._lower, self._upper = spec.command_limits
+        self._step = spec.velocity * spec.period if spec.command_mode == "position" else np.full(len(spec.joints), np.inf)
+        self._hold = np.array([joint.hold or 0.0 for joint in spec.joints])
+        self._target = self._hold.copy()
+        self._order_of: dict[tuple[str, ...], np.ndarray] = {}
+        self._estop: str | None = None
+        self._stopped = True
+        self._last_good: float | None = None
+
+    @property
+    def estopped(self) -> str | None:
+        """Why the emergency stop is latched, or None."""
+        return self._estop
+
+    def reset(self, observation: Observation) -> None:
+        """Makes the measured position the target: on activation, resume and reset nothing may jump."""
+        if self.spec.command_mode == "position":
+            self._target = observation.joint_position[: len(self.spec.joints)].copy()
+        else:
+            self._target = self._hold.copy()
+        self._stopped = False
+        self._last_good = observation.stamp
+
+    def estop(self, reason: str) -> None:
+        """Latches the emergency stop: every command is rejected until `release`."""
+        if self._estop is None:
+            self._estop = reason
+            self.counts["estops"] += 1
+
+    def release(self, observation: Observation) -> None:
+        """Unlatches the emergency stop, with the measured position as the target."""
+        self._estop = None
+        self.reset(observation)
+
+    def check(self, command: JointCommand | None, observation: Observation, now: float) -> tuple[np.ndarray, GuardReport]:
+        """Returns the target that is safe to send, shape (n,), in `spec.joints` order.
+
+        Args:
+            command: the newest command, or None when none has come since the last reset.
+            observation: the newest measurement.
+            now: the robot's time, s; command and observation must not be older than `max_age`.
+        """
+        if self._estop is not None:
+            return self._held(f"emergency stop: {self._estop}", "estop")
+        reason = self._observation_fault(observation, now) or self._command_fault(command, now)
+        if reason is not None or command is None:
+            return self._refuse(command, reason, observation, now)
+        if self._stopped:
+            self.reset(observation)
+        self._last_good = now
+        wanted = command.values[self._order_of[command.joint_names]]
+        target = np.clip(wanted, self._lower, self._upper)
+        target = np.clip(target, self._target - self._step, self._target + self._step)
+        if self.spec.command_mode != "position":
+            target = self._turned_back(target, observation)
+        limited = tuple(name for name, cut in zip(self.spec.joint_names, np.abs(target - wanted) > 1e-9, strict=True) if cut)
+        self.counts["limited"] += bool(limited)
+        self._target = target
+        return target.copy(), GuardReport(limited)
+
+    def _turned_back(self, target: np.ndarray, observation: Observation) -> np.ndarray:
+        """Cuts velocity and effort that would push a joint further beyond a position limit it has reached."""
+        position = observation.joint_position[: len(self.spec.joints)]
+        moving = np.array([joint.kind != "thruster" for joint in self.spec.joints])
+        ahead = position + target * self.spec.period if self.spec.command_mode == "velocity" else position
+        target = np.where(moving & (ahead >= self.spec.upper), np.minimum(target, 0.0), target)
+        return np.where(moving & (ahead <= self.spec.lower), np.maximum(target, 0.0), target)
+
+    def _observation_fault(self, observation: Observation, now: float) -> str | None:
+        if not np.isfinite(observation.joint_position).all():
+            names = [n for n, p in zip(self.spec.measured_names, observation.joint_position, strict=True) if not np.isfinite(p)]
+            return f"the measured position of {', '.join(names)} is not finite"
+        if not now - observation.stamp <= self.max_age:
+            return f"the observation is {now - observation.stamp:.3f} s old, more than {self.max_age} s"
+        return None
+
+    def _command_fault(self, command: JointCommand | None, now: float) -> str | None:
+        """Returns why a command cannot be used, or None. Written so that a comparison with NaN refuses."""
+        if command is None:
+            return None
+        names = self.spec.joint_names
+        if command.joint_names not in self._order_of:
+            if sorted(command.joint_names) != sorted(names):
+                return f"joint names do not match: got {', '.join(command.joint_names) or 'none'}; the robot has {', '.join(names)}"
+            self._order_of[command.joint_names] = np.array([command.joint_names.index(name) for name in names])
+        if command.values.shape != (len(names),):
+            return f"{len(names)} values are needed, got an array of shape {command.values.shape}"
+        if not np.isfinite(command.values).all():
+            bad = [name for name, value in zip(command.joint_names, command.values, strict=True) if not np.isfinite(value)]
+            return f"the command for {', '.join(bad)} is not finite"
+        if not now - command.stamp <= self.max_age:
+            return f"the command answers an observation {now - command.stamp:.3f} s old, more than {self.max_age} s"
+        if not command.stamp - now <= self.max_age:
+            return f"the command answers an observation {command.stamp - now:.3f} s in the future"
+        return None
+
+    def _refuse(self, command: JointCommand | None, reason: str | None, observation: Observation, now: float) -> tuple[np.ndarray, GuardReport]:
+        """Holds the last safe target; after `stop_after` without a usable command, brings the robot to rest."""
+        if command is not None:
+            self.counts["rejected"] += 1
+        if self._stopped or self._last_good is None or now - self._last_good > self.stop_after:
+            if not self._stopped and np.isfinite(observation.joint_position).all():
+                self.reset(observation)
+                self.counts["stops"] += 1
+            self._stopped = True
+            return self._held(reason or "no command", "stop")
+        return self._held(reason or "no command", "hold")
+
+    def _held(self, reason: str, state: GuardState) -> tuple[np.ndarray, GuardReport]:
+        if self.spec.command_mode != "position":
+            self._target = self._hold.copy()
+        self.counts["held"] += 1
+        return self._target.copy(), GuardReport(rejected=reason, state=state)
+
+
+class GuardedRobot:
+    """A robot behind its guard: the only way in which the stack drives a backend.
+
+    Has the shape of the `Robot` protocol; attributes that a simulation adds (such as `step`) are the backend's own.
+    """
+
+    def __init__(self, robot: Robot, guard: Guard, clock: Callable[[], float] | None = None):
+        """Puts a guard before a backend.
+
+        Args:
+            robot: the backend.
+            guard: made from the same spec.
+            clock: the robot's time in s, as in its stamps; None where time stands still between observations, as in a
+                simulation that the caller steps.
+        """
+        self.robot = robot
+        self.guard = guard
+        self.spec = robot.spec
+        self.report = GuardReport()
+        self._clock = clock
+        self._observation: Observation | None = None
+
+    def connect(self) -> None:
+        """Connects the backend and makes the measured position the target."""
+        self.robot.connect()
+        self.activate()
+
+    def activate(self) -> Observation:
+        """Makes the measured position the target: after every pause, reset or hand move."""
+        observation = self.read()
+        self.guard.reset(observation)
+        return observation
+
+    def read(self) -> Observation:
+        """Returns the newest measurement."""
+        self._observation = self.robot.read()
+        return self._observation
+
+    def write(self, command: JointCommand | None) -> JointCommand:
+        """Sends what the guard lets through and returns it; None means that no command has come."""
+        observation = self._observation if self._observation is not None else self.read()
+        now = observation.stamp if self._clock is None else self._clock()
+        was = self.report.state
+        target, self.report = self.guard.check(command, observation, now)
+        if self.report.state == "stop" and was != "stop":
+            self.robot.stop()
+        source = command.source if command is not None and self.report.state == "ok" else "guard"
+        stamp = command.stamp if command is not None else observation.stamp
+        return self.robot.write(JointCommand(self.spec.joint_names, target, stamp, source))
+
+    def step(self) -> None:
+        """Advances a simulated backend by one control period."""
+        self.robot.step()  # type: ignore[attr-defined]
+
+    def reset(self, seed: int) -> Observation:
+        """Starts a new episode of a simulated backend; targets of the old one are forgotten."""
+        self.robot.reset(seed)  # type: ignore[attr-defined]
+        return self.activate()
+
+    def estop(self, reason: str) -> None:
+        """Latches the emergency stop and brings the robot to rest at once."""
+        self.guard.estop(reason)
+        self.robot.stop()
+
+    def release(self) -> None:
+        """Unlatches the emergency stop, with the measured position as the target."""
+        self.guard.release(self.read())
+
+    def stop(self) -> None:
+        """Brings the robot to rest."""
+        self.robot.stop()
+
+    def close(self) -> None:
+        """Stops the robot and ends the connection."""
+        self.robot.close()

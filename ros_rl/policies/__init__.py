@@ -1,0 +1,1 @@
+"""Policies: from observations to chunks of actions."""

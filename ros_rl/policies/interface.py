@@ -1,0 +1,55 @@
+"""What every policy offers, whether it is scripted, planned or learned."""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from ros_rl.hardware.interface import ActionChunk, Observation
+
+
+@dataclass(frozen=True)
+class ObservationKey:
+    """One thing a policy reads: a field of `Observation` (or ``images.<camera>``, ``privileged.<name>``) and its size.
+
+    `history` is the number of newest observations stacked along a new first axis; 1 means the newest alone.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    history: int = 1
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """What a policy reads and commands.
+
+    Attributes:
+        robot: name of the robot it was made for.
+        joint_names: the joints it commands, in the order of its output.
+        observation: what it reads.
+        rate: how often it acts, in Hz: rows of a chunk are 1/rate apart.
+        chunk: rows T in the chunks it returns.
+    """
+
+    robot: str
+    joint_names: tuple[str, ...]
+    observation: tuple[ObservationKey, ...]
+    rate: float
+    chunk: int = 1
+
+    @property
+    def privileged(self) -> bool:
+        """Whether it reads simulator state, and so runs in simulation only."""
+        return any(key.name.startswith("privileged.") for key in self.observation)
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """From observations to chunks of joint commands."""
+
+    spec: PolicySpec
+
+    def reset(self, seed: int, instruction: str) -> None:
+        """Starts an episode: clears all memory, seeds all randomness, takes the instruction to carry out."""
+
+    def act(self, observation: Observation) -> ActionChunk:
+        """Returns what to do from `observation.stamp` on, in the robot's command mode."""

@@ -1,0 +1,63 @@
+"""Plays the chunks of a policy against a stream of observations; the same in a ROS node and in a training loop."""
+
+import numpy as np
+
+from ros_rl.hardware.interface import ActionChunk, JointCommand, Observation
+from ros_rl.policies.interface import Policy
+
+
+class PolicyRunner:
+    """Answers every observation with the command that is due at its stamp.
+
+    The policy is asked when its chunk is used up; in between, rows are held for the chunk's `dt`. Time that jumps back
+    or an instruction that changes starts a new episode: the old chunk and the policy's memory are dropped.
+    """
+
+    def __init__(self, policy: Policy, seed: int = 0):
+        """Takes a policy that is ready to act.
+
+        Args:
+            policy: what to ask.
+            seed: of the first episode; episode k gets seed + k.
+        """
+        self.policy = policy
+        self.episode = -1
+        self._seed = seed
+        self._instruction: str | None = None
+        self._chunk: ActionChunk | None = None
+        self._answer: JointCommand | None = None
+
+    def restart(self) -> None:
+        """Makes the next observation the first of a new episode."""
+        self._instruction = None
+        self._answer = None
+
+    def command(self, observation: Observation) -> JointCommand:
+        """Returns the command for `observation`; the same observation again gets the same answer, unasked.
+
+        Raises:
+            UserError: the observation lacks what the policy reads.
+        """
+        new_episode = self._answer is None or observation.stamp < self._answer.stamp or observation.instruction != self._instruction
+        if new_episode:
+            self.episode += 1
+            self._instruction = observation.instruction
+            self._chunk = None
+            self.policy.reset(self._seed + self.episode, observation.instruction)
+        elif self._answer is not None and observation.stamp == self._answer.stamp:
+            return self._answer
+        row = self._row(observation)
+        if row is None:
+            self._chunk = self.policy.act(observation)
+            row = self._chunk.values[0]
+        assert self._chunk is not None
+        self._answer = JointCommand(self._chunk.joint_names, row, observation.stamp, self._chunk.source)
+        return self._answer
+
+    def _row(self, observation: Observation) -> np.ndarray | None:
+        """Returns the row of the current chunk that is due, or None when the chunk is used up."""
+        if self._chunk is None:
+            return None
+        # A tenth of a period of tolerance: stamps are rounded to nanoseconds and a real clock jitters.
+        index = int((observation.stamp - self._chunk.stamp) / self._chunk.dt + 0.1)
+        return self._chunk.values[index] if index < len(self._chunk) else None

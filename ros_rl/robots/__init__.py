@@ -1,0 +1,1 @@
+"""What a robot is: its joints, limits and frames, and its kinematics and dynamics."""

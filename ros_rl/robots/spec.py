@@ -1,0 +1,274 @@
+"""What the stack knows of a robot: joints in command order, limits, gains, frames and sensors."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import pydantic
+
+from ros_rl import paths
+from ros_rl.config import read_yaml
+from ros_rl.errors import UserError, closest
+from ros_rl.robots.urdf import MOVING, Urdf, read_urdf
+
+CommandMode = Literal["position", "velocity", "effort"]
+ROBOT_FILES = "urdf/*/robot.yaml"
+
+
+@dataclass(frozen=True)
+class Joint:
+    """One channel that is measured and, unless passive, commanded.
+
+    Positions in rad (m for prismatic joints), velocities per second, efforts in N·m (N for prismatic joints).
+    `kind` is ``revolute``, ``continuous``, ``prismatic`` or ``thruster``. A thruster has no position: its command is a
+    scalar u between `lower` and `upper`, which applies the wrench u·`wrench` (force then torque) in the frame `frame`.
+    `hold` is the command that keeps the robot safe when nobody commands it (see `Guard`); None means "the last target"
+    in position mode and 0 otherwise.
+    """
+
+    name: str
+    kind: str
+    lower: float
+    upper: float
+    velocity: float
+    effort: float
+    home: float = 0.0
+    stiffness: float = 0.0
+    damping: float = 0.0
+    hold: float | None = None
+    frame: str | None = None
+    wrench: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Camera:
+    """A camera fixed to a link. `frame` is an optical frame (REP 103: z forward, x right, y down); `fovy` in degrees."""
+
+    name: str
+    frame: str
+    width: int
+    height: int
+    fovy: float
+    rate: float
+
+
+@dataclass(frozen=True)
+class RobotSpec:
+    """A robot: what it takes as commands, what it measures, and where its limits are.
+
+    Every array of joint values in the stack is in the order of `joints`; arrays of measurements append `passive`
+    joints, which are measured but not driven. A mapping from and to messages is always by name.
+    """
+
+    name: str
+    urdf: Path
+    joints: tuple[Joint, ...]
+    passive: tuple[Joint, ...]
+    control_rate: float
+    command_mode: CommandMode
+    floating_base: bool
+    base_position: tuple[float, float, float]
+    tool_frame: str | None
+    cameras: tuple[Camera, ...]
+    imu_frame: str | None
+    odometry: bool
+    description: str = ""
+
+    @property
+    def period(self) -> float:
+        """Control period in s."""
+        return 1.0 / self.control_rate
+
+    @cached_property
+    def joint_names(self) -> tuple[str, ...]:
+        """Names of the commanded joints, in command order."""
+        return tuple(joint.name for joint in self.joints)
+
+    @cached_property
+    def measured_names(self) -> tuple[str, ...]:
+        """Names of all measured joints: the commanded ones, then the passive ones."""
+        return self.joint_names + tuple(joint.name for joint in self.passive)
+
+    @cached_property
+    def home(self) -> np.ndarray:
+        """Home position of all measured joints, shape (n + passive,)."""
+        return np.array([joint.home for joint in self.joints + self.passive])
+
+    @cached_property
+    def lower(self) -> np.ndarray:
+        """Lower position limits of the commanded joints, shape (n,)."""
+        return np.array([joint.lower for joint in self.joints])
+
+    @cached_property
+    def upper(self) -> np.ndarray:
+        """Upper position limits of the commanded joints, shape (n,)."""
+        return np.array([joint.upper for joint in self.joints])
+
+    @cached_property
+    def velocity(self) -> np.ndarray:
+        """Velocity limits of the commanded joints, shape (n,)."""
+        return np.array([joint.velocity for joint in self.joints])
+
+    @cached_property
+    def effort(self) -> np.ndarray:
+        """Effort limits of the commanded joints, shape (n,)."""
+        return np.array([joint.effort for joint in self.joints])
+
+    @cached_property
+    def command_limits(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper bound of a command in the robot's command mode, each of shape (n,)."""
+        if self.command_mode == "position":
+            return self.lower, self.upper
+        if self.command_mode == "velocity":
+            return -self.velocity, self.velocity
+        thruster = np.array([joint.kind == "thruster" for joint in self.joints])
+        return np.where(thruster, self.lower, -self.effort), np.where(thruster, self.upper, self.effort)
+
+
+_STRICT = pydantic.ConfigDict(strict=True, extra="forbid")
+_Positive = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
+_Finite = Annotated[float, pydantic.Field(allow_inf_nan=False)]
+_Vector3 = Annotated[list[_Finite], pydantic.Field(min_length=3, max_length=3)]
+
+
+@pydantic.dataclasses.dataclass(config=_STRICT)
+class _JointFile:
+    """What robot.yaml may say of a joint; limits may only be tighter than the URDF's."""
+
+    home: _Finite = 0.0
+    stiffness: Annotated[float, pydantic.Field(ge=0)] = 0.0
+    damping: Annotated[float, pydantic.Field(ge=0)] = 0.0
+    lower: _Finite | None = None
+    upper: _Finite | None = None
+    velocity: _Positive | None = None
+    effort: _Positive | None = None
+    hold: _Finite | None = None
+
+
+@pydantic.dataclasses.dataclass(config=_STRICT)
+class _ThrusterFile:
+    frame: str
+    wrench: Annotated[list[_Finite], pydantic.Field(min_length=6, max_length=6)]
+    lower: _Finite
+    upper: _Finite
+    hold: _Finite = 0.0
+
+
+@pydantic.dataclasses.dataclass(config=_STRICT)
+class _CameraFile:
+    frame: str
+    width: Annotated[int, pydantic.Field(gt=0)] = 640
+    height: Annotated[int, pydantic.Field(gt=0)] = 480
+    fovy: Annotated[float, pydantic.Field(gt=0, lt=180)] = 45.0
+    rate: _Positive = 30.0
+
+
+@pydantic.dataclasses.dataclass(config=_STRICT)
+class _RobotFile:
+    """The contents of robot.yaml."""
+
+    name: str
+    urdf: str
+    control_rate: _Positive
+    command_mode: CommandMode
+    description: str = ""
+    joints: dict[str, _JointFile] = field(default_factory=dict)
+    passive: dict[str, _JointFile] = field(default_factory=dict)
+    thrusters: dict[str, _ThrusterFile] = field(default_factory=dict)
+    floating_base: bool = False
+    base_position: _Vector3 = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    tool_frame: str | None = None
+    imu_frame: str | None = None
+    odometry: bool = False
+    cameras: dict[str, _CameraFile] = field(default_factory=dict)
+
+
+def robot_names() -> list[str]:
+    """Returns the names of the robots that ship."""
+    return paths.names(ROBOT_FILES)
+
+
+def load_robot(name: str | Path) -> RobotSpec:
+    """Reads a robot by name, or from a path to its robot.yaml.
+
+    Raises:
+        UserError: there is no such robot, or robot.yaml and the URDF do not fit together; the message names the file
+            and, where it can, the line.
+    """
+    path = paths.find("robot", ROBOT_FILES, name)
+    file = read_yaml(path, _RobotFile)
+    urdf = read_urdf((path.parent / file.urdf).resolve())
+    joints = tuple(_joint(path, urdf, key, entry) for key, entry in file.joints.items())
+    joints += tuple(_thruster(path, urdf, key, entry) for key, entry in file.thrusters.items())
+    passive = tuple(_joint(path, urdf, key, entry) for key, entry in file.passive.items())
+    if not joints:
+        raise UserError(f"{path}: 'joints' is empty; {urdf.path.name} has {', '.join(_moving(urdf)) or 'no moving joint'}")
+    if file.thrusters and file.command_mode != "effort":
+        raise UserError(f"{path}: thrusters need command_mode: effort, this is {file.command_mode}")
+    if twice := set(file.joints) & (set(file.passive) | set(file.thrusters)):
+        raise UserError(f"{path}: '{min(twice)}' stands both under joints and under passive or thrusters")
+    forgotten = [name for name in _moving(urdf) if name not in file.joints and name not in file.passive]
+    if forgotten:
+        raise UserError(f"{path}: the URDF's joints {', '.join(forgotten)} are in neither 'joints' nor 'passive'")
+    for key, frame in [("tool_frame", file.tool_frame), ("imu_frame", file.imu_frame), *((f"cameras.{c}.frame", v.frame) for c, v in file.cameras.items())]:
+        if frame is not None and frame not in urdf.links:
+            raise UserError(f"{path}: {key} '{frame}' is no link of {urdf.path.name}{closest(frame, urdf.links)}")
+    return RobotSpec(
+        name=file.name,
+        urdf=urdf.path,
+        joints=joints,
+        passive=passive,
+        control_rate=float(file.control_rate),
+        command_mode=file.command_mode,
+        floating_base=file.floating_base,
+        base_position=(file.base_position[0], file.base_position[1], file.base_position[2]),
+        tool_frame=file.tool_frame,
+        cameras=tuple(Camera(key, c.frame, c.width, c.height, float(c.fovy), float(c.rate)) for key, c in file.cameras.items()),
+        imu_frame=file.imu_frame,
+        odometry=file.odometry,
+        description=file.description,
+    )
+
+
+def _moving(urdf: Urdf) -> list[str]:
+    """Names of the joints that have a position of their own: moving and not mimicking another."""
+    return [joint.name for joint in urdf.joints.values() if joint.kind in MOVING and joint.mimic is None]
+
+
+def _joint(path: Path, urdf: Urdf, name: str, entry: _JointFile) -> Joint:
+    if name not in _moving(urdf):
+        raise UserError(f"{path}: joint '{name}' is no moving joint of {urdf.path.name}{closest(name, _moving(urdf))} (it has: {', '.join(_moving(urdf))})")
+    base = urdf.joints[name]
+    limits = {}
+    for key, widest, tighter in (("lower", base.lower, max), ("upper", base.upper, min), ("velocity", base.velocity, min), ("effort", base.effort, min)):
+        asked = getattr(entry, key)
+        if asked is not None and tighter(asked, widest) != asked:
+            raise UserError(f"{path}: joint '{name}' asks for {key} {asked}, wider than the URDF's {widest}")
+        limits[key] = widest if asked is None else float(asked)
+    if not limits["lower"] < limits["upper"]:
+        raise UserError(f"{path}: joint '{name}' has lower {limits['lower']} and upper {limits['upper']}, lower must be below upper")
+    if not limits["lower"] <= entry.home <= limits["upper"]:
+        raise UserError(f"{path}: joint '{name}' has its home at {entry.home}, outside {limits['lower']} to {limits['upper']}")
+    return Joint(name, base.kind, **limits, home=float(entry.home), stiffness=float(entry.stiffness), damping=float(entry.damping), hold=entry.hold)
+
+
+def _thruster(path: Path, urdf: Urdf, name: str, entry: _ThrusterFile) -> Joint:
+    if entry.frame not in urdf.links:
+        raise UserError(f"{path}: thruster '{name}' sits at '{entry.frame}', no link of {urdf.path.name}{closest(entry.frame, urdf.links)}")
+    if not entry.lower < entry.upper:
+        raise UserError(f"{path}: thruster '{name}' has lower {entry.lower} and upper {entry.upper}, lower must be below upper")
+    widest = max(abs(entry.lower), abs(entry.upper))
+    return Joint(name, "thruster", float(entry.lower), float(entry.upper), float("inf"), widest, hold=float(entry.hold), frame=entry.frame, wrench=tuple(entry.wrench))
+
+
+def with_limits(spec: RobotSpec, **limits: float) -> RobotSpec:
+    """Returns the robot with tighter limits on every commanded joint, such as ``effort=20.0``.
+
+    Args:
+        spec: the robot.
+        limits: `velocity` or `effort`, an upper bound for each joint.
+    """
+    joints = tuple(replace(joint, **{key: min(getattr(joint, key), value) for key, value in limits.items()}) for joint in spec.joints)
+    return replace(spec, joints=joints)

@@ -1,0 +1,1 @@
+"""Filters between a policy and a robot that keep it inside its safe set."""

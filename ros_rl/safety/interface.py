@@ -1,0 +1,45 @@
+"""What every safety filter offers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from ros_rl.hardware.interface import Observation
+
+
+@dataclass(frozen=True)
+class SafetyReport:
+    """What a filter did to one action: whether it changed it, and the values it watches (margin, mixing weight, …)."""
+
+    intervened: bool = False
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+@runtime_checkable
+class SafetyFilter(Protocol):
+    """Turns a proposed action into a safe one."""
+
+    def reset(self) -> None:
+        """Forgets everything about the episode so far."""
+
+    def filter(self, observation: Observation, action: np.ndarray, distribution: Any = None) -> tuple[np.ndarray, SafetyReport]:
+        """Returns the action to execute, shape (n,) in the robot's command mode and joint order.
+
+        Args:
+            observation: what the action answers.
+            action: proposed by the policy, shape (n,).
+            distribution: the policy's action distribution, for filters that need more than its sample.
+        """
+
+
+class PassThrough:
+    """The filter that changes nothing; the guard in the hardware process still holds every limit."""
+
+    def reset(self) -> None:
+        """Nothing to forget."""
+
+    def filter(self, observation: Observation, action: np.ndarray, distribution: Any = None) -> tuple[np.ndarray, SafetyReport]:
+        """Returns `action` unchanged."""
+        return action, SafetyReport()

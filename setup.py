@@ -1,0 +1,28 @@
+"""Installs what a ROS package needs beside its code; everything else about the package stands in pyproject.toml."""
+
+from pathlib import Path
+
+from setuptools import setup
+
+NAME = "ros_rl"
+
+
+def share() -> list[tuple[str, list[str]]]:
+    """Lists the files of the data folders, each with the folder under the prefix that it goes to."""
+    files: dict[str, list[str]] = {f"share/{NAME}": ["package.xml"]}
+    for root in ("urdf", "sim", "policies", "launch"):
+        for path in sorted(Path(root).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                files.setdefault(f"share/{NAME}/{path.parent.as_posix()}", []).append(path.as_posix())
+    return list(files.items())
+
+
+setup(
+    # The table form in pyproject.toml is gone from new setuptools, the string form is unknown to the one in Ubuntu 24.04.
+    license="Apache-2.0",
+    data_files=[
+        ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
+        (f"lib/{NAME}", sorted(path.as_posix() for path in Path("scripts/nodes").iterdir())),
+        *share(),
+    ],
+)

@@ -1,5 +1,6 @@
 """YAML files read into dataclasses: every mistake is reported with its file and line."""
 
+import json
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,7 +38,8 @@ def read_yaml(path: Path, schema: type[T]) -> T:
     if not isinstance(values, dict):
         raise UserError(f"{path}:1: expected 'key: value' lines, found {type(values).__name__}")
     try:
-        return pydantic.TypeAdapter(schema).validate_python(values)
+        # As JSON, because strict validation of Python values takes no dict where a dataclass stands.
+        return pydantic.TypeAdapter(schema).validate_json(json.dumps(values, default=str))
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         raise UserError(f"{path}:{_line(tree, first['loc'])}: {_explain(schema, first)}") from None

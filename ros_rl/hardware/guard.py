@@ -145,7 +145,9 @@ class Guard:
             return f"the command answers an observation {command.stamp - now:.3f} s in the future"
         return None
 
-    def _refuse(self, command: JointCommand | None, reason: str | None, observation: Observation, now: float) -> tuple[np.ndarray, GuardReport]:
+    def _refuse(
+        self, command: JointCommand | None, reason: str | None, observation: Observation, now: float
+    ) -> tuple[np.ndarray, GuardReport]:
         """Holds the last safe target; after `stop_after` without a usable command, brings the robot to rest."""
         if command is not None:
             self.counts["rejected"] += 1

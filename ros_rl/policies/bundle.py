@@ -155,7 +155,9 @@ def check_fits(bundle: Bundle, robot: RobotSpec) -> None:
         )
     periods = robot.control_rate / spec.rate
     if periods < 1 or abs(periods - round(periods)) > 1e-9:
-        raise UserError(f"bundle '{bundle.name}' acts at {spec.rate:g} Hz, which does not divide the {robot.control_rate:g} Hz of robot '{robot.name}'")
+        raise UserError(
+            f"bundle '{bundle.name}' acts at {spec.rate:g} Hz, which does not divide the {robot.control_rate:g} Hz of robot '{robot.name}'"
+        )
     measured = {
         "joint_position": (len(robot.measured_names),),
         "joint_velocity": (len(robot.measured_names),),

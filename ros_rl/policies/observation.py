@@ -30,7 +30,9 @@ class ObservationBuilder:
         for key in self._keys:
             group = key.name.split(".")[0]
             if group not in Observation.__dataclass_fields__ or group in ("stamp", "instruction"):
-                raise UserError(f"observation key '{key.name}' names no measured field (known: {', '.join(sorted(Observation.__dataclass_fields__))})")
+                raise UserError(
+                    f"observation key '{key.name}' names no measured field (known: {', '.join(sorted(Observation.__dataclass_fields__))})"
+                )
 
     def reset(self) -> None:
         """Forgets the history: at the start of an episode and when time jumps back."""

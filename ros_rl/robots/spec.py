@@ -212,7 +212,11 @@ def load_robot(name: str | Path) -> RobotSpec:
     forgotten = [name for name in _moving(urdf) if name not in file.joints and name not in file.passive]
     if forgotten:
         raise UserError(f"{path}: the URDF's joints {', '.join(forgotten)} are in neither 'joints' nor 'passive'")
-    for key, frame in [("tool_frame", file.tool_frame), ("imu_frame", file.imu_frame), *((f"cameras.{c}.frame", v.frame) for c, v in file.cameras.items())]:
+    for key, frame in [
+        ("tool_frame", file.tool_frame),
+        ("imu_frame", file.imu_frame),
+        *((f"cameras.{c}.frame", v.frame) for c, v in file.cameras.items()),
+    ]:
         if frame is not None and frame not in urdf.links:
             raise UserError(f"{path}: {key} '{frame}' is no link of {urdf.path.name}{closest(frame, urdf.links)}")
     return RobotSpec(
@@ -239,10 +243,18 @@ def _moving(urdf: Urdf) -> list[str]:
 
 def _joint(path: Path, urdf: Urdf, name: str, entry: _JointFile) -> Joint:
     if name not in _moving(urdf):
-        raise UserError(f"{path}: joint '{name}' is no moving joint of {urdf.path.name}{closest(name, _moving(urdf))} (it has: {', '.join(_moving(urdf))})")
+        raise UserError(
+            f"{path}: joint '{name}' is no moving joint of {urdf.path.name}{closest(name, _moving(urdf))} "
+            f"(it has: {', '.join(_moving(urdf))})"
+        )
     base = urdf.joints[name]
     limits = {}
-    for key, widest, tighter in (("lower", base.lower, max), ("upper", base.upper, min), ("velocity", base.velocity, min), ("effort", base.effort, min)):
+    for key, widest, tighter in (
+        ("lower", base.lower, max),
+        ("upper", base.upper, min),
+        ("velocity", base.velocity, min),
+        ("effort", base.effort, min),
+    ):
         asked = getattr(entry, key)
         if asked is not None and tighter(asked, widest) != asked:
             raise UserError(f"{path}: joint '{name}' asks for {key} {asked}, wider than the URDF's {widest}")
@@ -251,7 +263,9 @@ def _joint(path: Path, urdf: Urdf, name: str, entry: _JointFile) -> Joint:
         raise UserError(f"{path}: joint '{name}' has lower {limits['lower']} and upper {limits['upper']}, lower must be below upper")
     if not limits["lower"] <= entry.home <= limits["upper"]:
         raise UserError(f"{path}: joint '{name}' has its home at {entry.home}, outside {limits['lower']} to {limits['upper']}")
-    return Joint(name, base.kind, **limits, home=float(entry.home), stiffness=float(entry.stiffness), damping=float(entry.damping), hold=entry.hold)
+    return Joint(
+        name, base.kind, **limits, home=float(entry.home), stiffness=float(entry.stiffness), damping=float(entry.damping), hold=entry.hold
+    )
 
 
 def _thruster(path: Path, urdf: Urdf, name: str, entry: _ThrusterFile) -> Joint:
@@ -260,7 +274,17 @@ def _thruster(path: Path, urdf: Urdf, name: str, entry: _ThrusterFile) -> Joint:
     if not entry.lower < entry.upper:
         raise UserError(f"{path}: thruster '{name}' has lower {entry.lower} and upper {entry.upper}, lower must be below upper")
     widest = max(abs(entry.lower), abs(entry.upper))
-    return Joint(name, "thruster", float(entry.lower), float(entry.upper), float("inf"), widest, hold=float(entry.hold), frame=entry.frame, wrench=tuple(entry.wrench))
+    return Joint(
+        name,
+        "thruster",
+        float(entry.lower),
+        float(entry.upper),
+        float("inf"),
+        widest,
+        hold=float(entry.hold),
+        frame=entry.frame,
+        wrench=tuple(entry.wrench),
+    )
 
 
 def with_limits(spec: RobotSpec, **limits: float) -> RobotSpec:

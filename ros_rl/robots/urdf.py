@@ -72,7 +72,9 @@ def read_urdf(path: Path) -> Urdf:
         if joint.name in joints:
             raise UserError(f"{path}:{element.sourceline}: joint '{joint.name}' is there twice")
         if joint.child in parent_of:
-            raise UserError(f"{path}:{element.sourceline}: link '{joint.child}' has two parents, '{parent_of[joint.child]}' and '{joint.parent}'")
+            raise UserError(
+                f"{path}:{element.sourceline}: link '{joint.child}' has two parents, '{parent_of[joint.child]}' and '{joint.parent}'"
+            )
         joints[joint.name] = joint
         parent_of[joint.child] = joint.parent
     for joint in joints.values():
@@ -109,14 +111,19 @@ def _read_joint(path: Path, element: etree._Element, links: list[str]) -> UrdfJo
             raise UserError(f"{path}:{line}: joint '{name}' has no <{end}>")
         ends[end] = _attribute(path, child, "link")
         if ends[end] not in links:
-            raise UserError(f"{path}:{child.sourceline}: joint '{name}' names the {end} link '{ends[end]}', which is not there{closest(ends[end], links)}")
+            raise UserError(
+                f"{path}:{child.sourceline}: joint '{name}' names the {end} link '{ends[end]}', "
+                f"which is not there{closest(ends[end], links)}"
+            )
     limit = element.find("limit")
     if limit is None and kind in ("revolute", "prismatic"):
         raise UserError(f"{path}:{line}: {kind} joint '{name}' has no <limit>")
     lower = _number(path, limit, "lower", 0.0) if kind != "continuous" else -math.inf
     upper = _number(path, limit, "upper", 0.0) if kind != "continuous" else math.inf
     if kind in ("revolute", "prismatic") and not lower < upper:
-        raise UserError(f"{path}:{limit.sourceline}: joint '{name}' has the limits lower={lower} and upper={upper}, lower must be below upper")
+        raise UserError(
+            f"{path}:{limit.sourceline}: joint '{name}' has the limits lower={lower} and upper={upper}, lower must be below upper"
+        )
     element_mimic = element.find("mimic")
     mimic = None
     if element_mimic is not None:

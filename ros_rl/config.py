@@ -45,10 +45,10 @@ def read_yaml(path: Path, schema: type[T]) -> T:
         raise UserError(f"{path}:{_line(tree, first['loc'])}: {_explain(schema, first)}") from None
 
 
-def _line(tree: yaml.Node, location: tuple[int | str, ...]) -> int:
+def _line(tree: yaml.Node | None, location: tuple[int | str, ...]) -> int:
     """Returns the line (from 1) of the deepest part of `location` that the file has."""
     line = 1
-    node: yaml.Node | None = tree
+    node = tree
     for step in location:
         if isinstance(node, yaml.MappingNode):
             pair = next(((key, value) for key, value in node.value if key.value == str(step)), None)

@@ -264,7 +264,16 @@ def _joint(path: Path, urdf: Urdf, name: str, entry: _JointFile) -> Joint:
     if not limits["lower"] <= entry.home <= limits["upper"]:
         raise UserError(f"{path}: joint '{name}' has its home at {entry.home}, outside {limits['lower']} to {limits['upper']}")
     return Joint(
-        name, base.kind, **limits, home=float(entry.home), stiffness=float(entry.stiffness), damping=float(entry.damping), hold=entry.hold
+        name,
+        base.kind,
+        lower=limits["lower"],
+        upper=limits["upper"],
+        velocity=limits["velocity"],
+        effort=limits["effort"],
+        home=float(entry.home),
+        stiffness=float(entry.stiffness),
+        damping=float(entry.damping),
+        hold=entry.hold,
     )
 
 

@@ -148,8 +148,7 @@ def _attribute(path: Path, element: etree._Element, key: str) -> str:
 
 
 def _number(path: Path, element: etree._Element | None, key: str, default: float) -> float:
-    text = None if element is None else element.get(key)
-    if text is None:
+    if element is None or (text := element.get(key)) is None:
         return default
     try:
         value = float(text)

@@ -1,0 +1,130 @@
+"""`ros-rl <command>`: finds the command, parses its arguments, and turns every expected failure into one line and an exit code."""
+
+import dataclasses
+import importlib
+import io
+import re
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stderr
+from typing import Any
+
+from ros_rl import __version__
+from ros_rl.errors import RobotFault, UserError, closest, unknown
+
+# The words of a command, then the module and class that carry it out, and what it does. A class is a dataclass that tyro
+# fills from the arguments, or has a classmethod `from_words` that takes them as they are; `run` returns the exit code.
+# Modules are imported only when asked for: the list of commands must not wait for torch.
+COMMANDS = {
+    "demo": ("ros_rl.cli.demo", "Demo", "watch a robot do its task in simulation, through the whole stack"),
+    "up": ("ros_rl.cli.up", "Up", "start the node graph of a bring-up, with key:=value arguments"),
+    "doctor": ("ros_rl.cli.doctor", "Doctor", "say what is missing on this machine and the command that mends it"),
+    "parity": ("ros_rl.cli.parity", "Parity", "prove that the node graph computes what the in-process loop computes"),
+    "bench loop": ("ros_rl.cli.bench", "BenchLoop", "measure the control loop and the node graph"),
+    "robot check": ("ros_rl.cli.robot", "RobotCheck", "check a URDF or robot.yaml and say how to mend it"),
+}
+
+BAD_INPUT = 2
+FAILURE = 1
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        argv: the words after ``ros-rl``; those of this process if None.
+
+    Returns:
+        the exit code: 0, 1 for a failure, 2 for bad input, 130 after Ctrl-C.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help"):
+        print(overview())
+        return 0
+    if words == ["--version"]:
+        print(f"ros-rl {__version__}")
+        return 0
+    try:
+        name = find(words)
+        return int(parse(name, words[len(name.split()) :]).run())
+    except UserError as error:
+        return _report(error, BAD_INPUT)
+    except (RobotFault, OSError) as error:
+        return _report(error, FAILURE)
+    except ModuleNotFoundError as error:
+        if (error.name or "ros_rl").startswith("ros_rl"):
+            raise
+        return _report(f"{error.name} is not installed here; 'ros-rl doctor' says how to mend that", FAILURE)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def overview() -> str:
+    """Lists the commands, one a line, each with what it does."""
+    width = max(map(len, COMMANDS))
+    lines = (f"  {name:<{width}}  {text}" for name, (_, _, text) in COMMANDS.items())
+    return "usage: ros-rl COMMAND [ARGUMENTS]\n\n" + "\n".join(lines) + "\n\nros-rl COMMAND --help lists the arguments of a command."
+
+
+def find(words: list[str]) -> str:
+    """Returns the command that `words` begin with.
+
+    Raises:
+        UserError: they begin with none.
+    """
+    for length in (2, 1):
+        if (name := " ".join(words[:length])) in COMMANDS:
+            return name
+    group = [name for name in COMMANDS if name.split()[0] == words[0]]
+    asked = " ".join(words[:2]) if group and len(words) > 1 and not words[1].startswith("-") else words[0]
+    raise UserError(f"unknown command '{asked}'{closest(asked, COMMANDS)} (known: {', '.join(group or COMMANDS)})")
+
+
+def parse(name: str, words: list[str]) -> Any:
+    """Returns the command `name`, filled from its arguments.
+
+    Raises:
+        UserError: the arguments do not fit; the message names the one at fault and what would be right.
+    """
+    module, attribute, _ = COMMANDS[name]
+    command = getattr(importlib.import_module(module), attribute)
+    if hasattr(command, "from_words"):
+        return command.from_words(words)
+
+    import tyro
+
+    complaint = io.StringIO()
+    try:
+        with redirect_stderr(complaint):
+            return tyro.cli(command, args=words, prog=f"ros-rl {name}")
+    except SystemExit as stop:
+        if not stop.code:  # --help
+            raise
+    options = [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(command)]
+    raise _explain(name, complaint.getvalue(), options)
+
+
+def _explain(name: str, complaint: str, options: list[str]) -> UserError:
+    """Turns the box that tyro draws around a parse error into one line.
+
+    The box has sections of text divided by rules: what is wrong, then what was expected or meant, then where the help is.
+    """
+    lines = [line.strip(" │") for line in complaint.splitlines() if not line.startswith(("╭", "╰"))]
+    sections = [" ".join(section.split()) for section in re.split(r"\n─+\n", "\n".join(lines))]
+    for section in sections:
+        if found := re.match(r"Unrecognized options: ([^\s,]+)", section):
+            return unknown(f"{name} argument", found[1], options)
+    if found := re.match(r"invalid choice '(.*)' for argument '(.*)'\. Expected one of \((.*?),?\)", sections[0]):
+        return unknown(f"{name} {found[2]}", found[1], [choice.strip(" '") for choice in found[3].split(",")])
+    expected = [section.removeprefix("Argument helptext: ") for section in sections if section.startswith("Argument helptext: ")]
+    return UserError(f"{name}: {sections[0]}" + (f", expected {expected[0]}" if expected else ""))
+
+
+def _report(error: object, code: int) -> int:
+    print("ros-rl:", " ".join(str(error).split()), file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,202 @@
+"""A robot simulated in MuJoCo."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import mujoco
+import numpy as np
+
+from ros_rl.errors import RobotFault, UserError, unknown
+from ros_rl.hardware.interface import JointCommand, Observation, quantise
+from ros_rl.robots.spec import RobotSpec
+from ros_rl.sim.build import IMU_SENSORS, SimModel, build
+from ros_rl.sim.camera import CameraRenderer
+from ros_rl.sim.reset import measured_positions, reset, resting_command
+from ros_rl.sim.task import Task
+
+_STATE = mujoco.mjtState.mjSTATE_INTEGRATION
+_HIGHEST_SPEED = 1e3  # m/s or rad/s: far above what any robot reaches, far below where numbers overflow
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """One camera image, shape (height, width, 3), and the simulated time in s at which it was taken."""
+
+    image: np.ndarray
+    stamp: float
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """Everything a simulated robot's future depends on: MuJoCo's integration state and the cameras' last frames."""
+
+    physics: np.ndarray
+    frames: dict[str, Frame]
+
+
+class MujocoRobot:
+    """A robot in a simulated world, as a `SimulatedRobot`.
+
+    What is read is a function of the integration state alone, so that a robot restored from a snapshot reads, and goes
+    on, bit for bit as the one that the snapshot was taken of.
+    """
+
+    def __init__(self, spec: RobotSpec, world: Task | str | Path, seed: int = 0, cameras: Sequence[str] = ()):
+        """Builds the simulation and puts it into an initial state.
+
+        Args:
+            spec: the robot.
+            world: a task, which also gives the instruction, the command and the initial states; or the name or path of
+                a scene.
+            seed: of the initial state.
+            cameras: the cameras to take images with, each at its own rate.
+
+        Raises:
+            UserError: robot, world and cameras do not fit together.
+        """
+        self.spec = spec
+        self.task = world if isinstance(world, Task) else None
+        self.model: SimModel = build(spec, world.scene if isinstance(world, Task) else world)
+        for camera in cameras:
+            if camera not in self.model.cameras:
+                raise unknown("camera", camera, self.model.cameras)
+        self.cameras = tuple(cameras)
+        self.data = mujoco.MjData(self.model.mj)
+        self._renderer = CameraRenderer(self.model)
+        self._frames: dict[str, Frame] = {}
+        self.reset(seed)
+
+    @property
+    def image_stamps(self) -> dict[str, float]:
+        """When the image of each camera in the last observation was taken, s."""
+        return {name: frame.stamp for name, frame in self._frames.items()}
+
+    def connect(self) -> None:
+        """Makes the measured position the target."""
+        self.stop()
+
+    def read(self) -> Observation:
+        """Returns the state of the simulation; an image is as old as its camera's last frame.
+
+        Raises:
+            RobotFault: the state is not finite.
+        """
+        self._check_state()
+        model, data = self.model, self.data
+        velocity = np.zeros(len(self.spec.measured_names))
+        velocity[model.positioned] = data.qvel[model.qvel]
+        effort = np.zeros(len(self.spec.measured_names))
+        effort[: len(self.spec.joints)] = data.actuator_force[model.actuators]
+        imu = {name: data.sensor(name).data.copy() for name in IMU_SENSORS} if self.spec.imu_frame else {}
+        odometry = {}
+        if self.spec.odometry and model.base_joint is not None:
+            odometry["base_position"] = data.qpos[model.free_qpos(model.base_joint)][:3].copy()
+            odometry["base_velocity"] = data.qvel[model.free_qvel(model.base_joint)][:3].copy()
+        return Observation(
+            stamp=self._stamp(),
+            joint_position=measured_positions(model, data),
+            joint_velocity=velocity,
+            joint_effort=effort,
+            **imu,
+            **odometry,
+            images=self._images(),
+            command=np.array(self.task.command if self.task else (0.0, 0.0, 0.0)),
+            instruction=self.task.instruction if self.task else "",
+            privileged=self._privileged(),
+        )
+
+    def write(self, command: JointCommand) -> JointCommand:
+        """Makes a command the target of the next steps and returns it as limited by the actuators.
+
+        Raises:
+            UserError: the joints are not those of the robot, or a value is not finite.
+        """
+        names = self.spec.joint_names
+        if sorted(command.joint_names) != sorted(names) or np.shape(command.values) != (len(names),):
+            raise UserError(f"robot '{self.spec.name}' takes {', '.join(names)}; the command has {', '.join(command.joint_names) or 'none'}")
+        values = np.asarray(command.values, dtype=float)[[command.joint_names.index(name) for name in names]]
+        if not np.isfinite(values).all():
+            bad = [name for name, value in zip(names, values, strict=True) if not math.isfinite(value)]
+            raise UserError(f"robot '{self.spec.name}': the command for {', '.join(bad)} is not finite")
+        model = self.model.mj
+        lower, upper = np.where(model.actuator_ctrllimited[self.model.actuators, None], model.actuator_ctrlrange[self.model.actuators], [-np.inf, np.inf]).T
+        sent = np.clip(values, lower, upper)
+        self.data.ctrl[self.model.actuators] = sent
+        return JointCommand(names, sent.copy(), command.stamp, command.source)
+
+    def step(self) -> None:
+        """Advances the simulation by one control period.
+
+        Raises:
+            RobotFault: the simulation diverged; the message names the time and the body.
+        """
+        mujoco.mj_step(self.model.mj, self.data, self.model.substeps)
+        self._check_state()
+        # Brings sensors and forces up to the new state; without it they lag by one substep, and more after a restore.
+        mujoco.mj_forward(self.model.mj, self.data)
+
+    def reset(self, seed: int) -> None:
+        """Starts a new episode at stamp 0 in an initial state drawn from `seed`."""
+        reset(self.model, self.data, self.task, seed)
+        self._frames = {}
+
+    def stop(self) -> None:
+        """Makes the measured position the target; in other modes than position, commands `hold`."""
+        self.data.ctrl[self.model.actuators] = resting_command(self.spec, measured_positions(self.model, self.data))
+        mujoco.mj_forward(self.model.mj, self.data)
+
+    def close(self) -> None:
+        """Frees the cameras."""
+        self._renderer.close()
+
+    def snapshot(self) -> Snapshot:
+        """Returns a copy of the whole state."""
+        physics = np.empty(mujoco.mj_stateSize(self.model.mj, _STATE))
+        mujoco.mj_getState(self.model.mj, self.data, physics, _STATE)
+        return Snapshot(physics, dict(self._frames))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Goes back to a snapshot of this robot, or of another one built from the same robot and world."""
+        mujoco.mj_resetData(self.model.mj, self.data)  # clears the counts of warnings, which are no part of the state
+        mujoco.mj_setState(self.model.mj, self.data, snapshot.physics, _STATE)
+        mujoco.mj_forward(self.model.mj, self.data)
+        self._frames = dict(snapshot.frames)
+
+    def _stamp(self) -> float:
+        return quantise(self.data.time)
+
+    def _images(self) -> dict[str, np.ndarray]:
+        now = self._stamp()
+        for name in self.cameras:
+            # A small part of a frame is added so that a frame due now is not missed by rounding.
+            due = math.floor(now * self.model.cameras[name].rate + 1e-6)
+            last = self._frames.get(name)
+            if last is None or due > math.floor(last.stamp * self.model.cameras[name].rate + 1e-6):
+                self._frames[name] = Frame(self._renderer.render(self.data, name), now)
+        return {name: self._frames[name].image.copy() for name in self.cameras}
+
+    def _privileged(self) -> dict[str, np.ndarray]:
+        model, data = self.model, self.data
+        state = {name: data.qpos[model.free_qpos(model.object_joint(name))].copy() for name in model.objects}
+        for name, joint in model.scene_joints.items():
+            state[name] = np.array([data.qpos[model.mj.jnt_qposadr[joint]], data.qvel[model.mj.jnt_dofadr[joint]]])
+        if model.base_joint is not None:
+            state["base_pose"] = data.qpos[model.free_qpos(model.base_joint)].copy()
+            state["base_velocity"] = data.qvel[model.free_qvel(model.base_joint)].copy()
+        return state
+
+    def _check_state(self) -> None:
+        """Raises a RobotFault if the simulation has diverged."""
+        model, data = self.model.mj, self.data
+        wild = ~(np.abs(data.qvel) < _HIGHEST_SPEED) | ~np.isfinite(data.qacc)  # written so that NaN counts as wild
+        if not wild.any() and not any(warning.number for warning in data.warning):
+            return
+        if wild.any():
+            dof = int(np.argmax(wild))
+            cause = f"body '{model.body(int(model.dof_bodyid[dof])).name}' moves at {data.qvel[dof]:.3g}"
+        else:
+            kind = next(kind for kind in range(len(data.warning)) if data.warning[kind].number)
+            cause = mujoco.mju_warningText(kind, data.warning[kind].lastinfo)
+        raise RobotFault(f"the simulation of '{self.spec.name}' diverged at {data.time:.3f} s: {cause}")

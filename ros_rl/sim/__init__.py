@@ -1,0 +1,1 @@
+"""Simulation: MuJoCo models of robots in worlds, tasks, cameras, many copies at once."""

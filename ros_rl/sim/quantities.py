@@ -1,0 +1,105 @@
+"""Numbers read off an observation by name, such as ``tilt`` or ``joint_position.pole``: what tasks speak of."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ros_rl.errors import UserError, closest, unknown
+from ros_rl.hardware.interface import Observation
+from ros_rl.robots.spec import RobotSpec
+
+Quantity = Callable[[Observation], float]
+
+_AXES = ("x", "y", "z")
+
+# What may be asked for: the name, how many parts follow it (separated by dots), and what it is.
+QUANTITIES = {
+    "joint_position": (1, "position of a joint, rad or m"),
+    "joint_velocity": (1, "velocity of a joint, rad/s or m/s"),
+    "base_position": (1, "x, y or z of the base in the world, m"),
+    "base_velocity": (1, "x, y or z velocity of the base in the world, m/s"),
+    "tilt": (0, "angle between the vertical and the base's z axis, rad"),
+    "command_error": (0, "distance between the commanded and the actual horizontal velocity of the base, m/s"),
+    "turn_error": (0, "difference between the commanded and the actual turn rate, rad/s"),
+    "distance": (2, "distance between two objects of the scene, m (simulation only)"),
+}
+
+
+def check_name(name: str) -> str:
+    """Returns `name` if it has the form of a quantity.
+
+    Raises:
+        ValueError: it does not; the message lists what exists.
+    """
+    kind, *parts = name.split(".")
+    if kind not in QUANTITIES:
+        raise ValueError(f"has no quantity of that name{closest(kind, QUANTITIES)} (known: {', '.join(QUANTITIES)})")
+    if len(parts) != QUANTITIES[kind][0]:
+        raise ValueError(f"needs {QUANTITIES[kind][0]} names after '{kind}', separated by dots")
+    if kind.startswith("base_") and parts[0] not in _AXES:
+        raise ValueError(f"needs x, y or z after '{kind}'")
+    return name
+
+
+def quantity(name: str, spec: RobotSpec) -> Quantity:
+    """Returns the function that reads a quantity off an observation of one robot.
+
+    Raises:
+        UserError: the robot has no such joint, or has no base or IMU to measure it with.
+    """
+    kind, *parts = check_name(name).split(".")
+    if kind in ("joint_position", "joint_velocity"):
+        if parts[0] not in spec.measured_names:
+            raise unknown("joint", parts[0], spec.measured_names)
+        index = spec.measured_names.index(parts[0])
+        return lambda observation: float(getattr(observation, kind)[index])
+    if kind == "distance":
+        return lambda observation: float(np.linalg.norm(_position(observation, parts[0]) - _position(observation, parts[1])))
+    if not spec.floating_base or not spec.imu_frame:
+        raise UserError(f"robot '{spec.name}' has no floating base with an IMU, which '{name}' is measured with")
+    if kind in ("base_position", "base_velocity"):
+        axis = _AXES.index(parts[0])
+        return lambda observation: float(_base(observation, kind)[axis])
+    return {"tilt": _tilt, "command_error": _command_error, "turn_error": _turn_error}[kind]
+
+
+def simulator_state(observation: Observation, name: str) -> np.ndarray:
+    """Returns what the simulator says of an object or joint of the scene (see `Observation.privileged`).
+
+    Raises:
+        UserError: the observation has none, as on a real robot.
+    """
+    if name not in observation.privileged:
+        raise unknown("object or joint in the simulator state", name, observation.privileged)
+    return observation.privileged[name]
+
+
+def _position(observation: Observation, name: str) -> np.ndarray:
+    return simulator_state(observation, name)[:3]
+
+
+def _base(observation: Observation, kind: str) -> np.ndarray:
+    """Position or velocity of the base: the true one in simulation, else the odometry's."""
+    true = observation.privileged.get({"base_position": "base_pose", "base_velocity": "base_velocity"}[kind])
+    measured = getattr(observation, kind) if true is None else true[:3]
+    if measured is None:
+        raise UserError(f"the robot measures no {kind}; it needs odometry")
+    return measured
+
+
+def _tilt(observation: Observation) -> float:
+    _, x, y, _ = observation.base_quat
+    return float(np.arccos(np.clip(1.0 - 2.0 * (x * x + y * y), -1.0, 1.0)))
+
+
+def _command_error(observation: Observation) -> float:
+    w, x, y, z = observation.base_quat
+    yaw = np.arctan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
+    vx, vy, _ = _base(observation, "base_velocity")
+    forward = np.cos(yaw) * vx + np.sin(yaw) * vy
+    left = -np.sin(yaw) * vx + np.cos(yaw) * vy
+    return float(np.hypot(forward - observation.command[0], left - observation.command[1]))
+
+
+def _turn_error(observation: Observation) -> float:
+    return float(abs(observation.base_gyro[2] - observation.command[2]))

@@ -1,0 +1,117 @@
+"""How an episode starts: joints near home, objects put down without touching, everything drawn from one seed."""
+
+from fnmatch import fnmatchcase
+
+import mujoco
+import numpy as np
+
+from ros_rl.errors import UserError, unknown
+from ros_rl.robots.spec import RobotSpec
+from ros_rl.sim.build import SimModel
+from ros_rl.sim.task import Reset, Task
+
+_ATTEMPTS = 1000
+
+
+def reset(model: SimModel, data: mujoco.MjData, task: Task | None, seed: int) -> None:
+    """Puts a simulation into an initial state at time 0; the same seed gives the same state and future, bit for bit.
+
+    Args:
+        model: robot and world.
+        data: the simulation to change; its solver's warm start is cleared too.
+        task: what the state is drawn from; None puts the robot at home and leaves the scene's objects where they are.
+        seed: of the random draw.
+
+    Raises:
+        UserError: the task speaks of joints or objects that are not there, or its objects do not fit side by side.
+    """
+    draw = np.random.default_rng(seed)
+    ranges = Reset() if task is None else task.reset
+    mujoco.mj_resetData(model.mj, data)
+    try:
+        data.qpos[model.qpos] = _joint_positions(model.spec, ranges, draw)[model.positioned]
+        if model.base_joint is not None:
+            _place_base(model, data, ranges, draw)
+        _place_objects(model, data, ranges, draw)
+    except UserError as error:
+        raise UserError(f"{task.path}: {error}" if task else str(error)) from None
+    for mimic in model.mimics:
+        data.qpos[mimic.follower] = mimic.multiplier * data.qpos[mimic.leader] + mimic.offset
+    if model.base_joint is not None:
+        _lift_out_of_ground(model, data)
+    data.ctrl[model.actuators] = resting_command(model.spec, measured_positions(model, data))
+    mujoco.mj_forward(model.mj, data)
+
+
+def measured_positions(model: SimModel, data: mujoco.MjData) -> np.ndarray:
+    """Returns the positions of all measured joints, shape (n + passive,); a thruster's is 0."""
+    positions = np.zeros(len(model.spec.measured_names))
+    positions[model.positioned] = data.qpos[model.qpos]
+    return positions
+
+
+def resting_command(spec: RobotSpec, joint_position: np.ndarray) -> np.ndarray:
+    """Returns the command that keeps a robot where it is: its measured position, or `Joint.hold` in other modes, shape (n,)."""
+    if spec.command_mode == "position":
+        return joint_position[: len(spec.joints)].copy()
+    return np.array([joint.hold or 0.0 for joint in spec.joints])
+
+
+def _joint_positions(spec: RobotSpec, ranges: Reset, draw: np.random.Generator) -> np.ndarray:
+    noise = np.zeros(len(spec.measured_names))
+    for pattern, width in ranges.joint_noise.items():
+        matched = [fnmatchcase(name, pattern) for name in spec.measured_names]
+        if not any(matched):
+            raise unknown("joint", pattern, spec.measured_names)
+        noise[matched] = width
+    joints = spec.joints + spec.passive
+    positions = spec.home + draw.uniform(-noise, noise)
+    return np.clip(positions, [joint.lower for joint in joints], [joint.upper for joint in joints])
+
+
+def _place_base(model: SimModel, data: mujoco.MjData, ranges: Reset, draw: np.random.Generator) -> None:
+    pose = data.qpos[model.free_qpos(model.base_joint)]  # a view: changes go into the simulation
+    pose[:3] += [draw.uniform(*ranges.base.x), draw.uniform(*ranges.base.y), draw.uniform(*ranges.base.z)]
+    pose[3:] = _turned(pose[3:], draw.uniform(*ranges.base.yaw))
+
+
+def _turned(quat: np.ndarray, yaw: float) -> np.ndarray:
+    """Returns the attitude (w, x, y, z) after a turn about the world's z axis."""
+    turned = np.empty(4)
+    mujoco.mju_mulQuat(turned, np.array([np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)]), quat)
+    return turned
+
+
+def _place_objects(model: SimModel, data: mujoco.MjData, ranges: Reset, draw: np.random.Generator) -> None:
+    for name in ranges.objects:
+        if name not in model.objects:
+            raise unknown("object", name, model.objects)
+    poses = {name: data.qpos[model.free_qpos(model.object_joint(name))] for name in model.objects}
+    for _ in range(_ATTEMPTS):
+        places = {name: pose[:2].copy() for name, pose in poses.items()}
+        places |= {name: np.array([draw.uniform(*where.x), draw.uniform(*where.y)]) for name, where in ranges.objects.items()}
+        if _apart(np.array(list(places.values())).reshape(-1, 2), ranges.min_distance):
+            break
+    else:
+        raise UserError(f"found no places for {', '.join(ranges.objects)} that are {ranges.min_distance} m apart in {_ATTEMPTS} attempts")
+    for name, where in ranges.objects.items():
+        poses[name][:2] = places[name]
+        poses[name][3:] = _turned(poses[name][3:], draw.uniform(*where.yaw))
+
+
+def _apart(places: np.ndarray, distance: float) -> bool:
+    gaps = np.linalg.norm(places[:, None] - places[None], axis=-1)[np.triu_indices(len(places), 1)]
+    return bool((gaps >= distance).all())
+
+
+def _lift_out_of_ground(model: SimModel, data: mujoco.MjData) -> None:
+    """Raises a floating base until nothing of the robot is inside the world."""
+    height = data.qpos[model.free_qpos(model.base_joint)][2:3]
+    for _ in range(10):
+        mujoco.mj_fwdPosition(model.mj, data)
+        of_robot = model.mj.body_rootid[model.mj.geom_bodyid[data.contact.geom]] == model.base
+        between = of_robot[:, 0] != of_robot[:, 1]
+        deepest = data.contact.dist[between].min(initial=0.0)
+        if deepest >= 0.0:
+            return
+        height -= deepest

@@ -2,9 +2,15 @@
 
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Distribution, setup
 
 NAME = "ros_rl"
+
+
+class RosDistribution(Distribution):
+    """Installs its data files in editable mode too: setuptools means to, but asks for a method that nobody defines."""
+
+    has_data = Distribution.has_data_files
 
 
 def share() -> list[tuple[str, list[str]]]:
@@ -18,6 +24,7 @@ def share() -> list[tuple[str, list[str]]]:
 
 
 setup(
+    distclass=RosDistribution,
     # The table form in pyproject.toml is gone from new setuptools, the string form is unknown to the one in Ubuntu 24.04.
     license="Apache-2.0",
     data_files=[

@@ -1,0 +1,132 @@
+"""Do MuJoCo and Pinocchio read a robot's URDF alike? Kinematics, inertia and dynamics of the two, compared at random states."""
+
+import math
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+
+from ros_rl.robots.model import RobotModel
+from ros_rl.robots.spec import RobotSpec
+from ros_rl.robots.urdf import read_urdf
+
+_FAR = 2.0  # m or rad: how far a floating base and joints without limits are sampled from zero
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The largest differences that were found.
+
+    Attributes:
+        fk: of any link, in position (m) or in an entry of its rotation matrix.
+        mass_matrix: of any entry, relative to the largest entry.
+        inverse_dynamics: of any generalised force, relative to the largest one.
+    """
+
+    fk: float
+    mass_matrix: float
+    inverse_dynamics: float
+
+
+class MujocoReading:
+    """What MuJoCo makes of a robot's URDF alone, in the conventions of `RobotModel`.
+
+    Attributes:
+        mj: the compiled model; joint friction and constraints are off, so that inverse dynamics is the rigid body's.
+    """
+
+    def __init__(self, spec: RobotSpec):
+        urdf = read_urdf(spec.urdf)
+        description = mujoco.MjSpec.from_file(str(spec.urdf))
+        description.compiler.fusestatic = False
+        description.compiler.discardvisual = False
+        description.compiler.balanceinertia = False
+        description.compiler.inertiafromgeom = mujoco.mjtInertiaFromGeom.mjINERTIAFROMGEOM_FALSE
+        if spec.floating_base:
+            description.body(urdf.root).add_freejoint()
+        self.mj = description.compile()
+        self.mj.opt.disableflags = mujoco.mjtDisableBit.mjDSBL_CONSTRAINT | mujoco.mjtDisableBit.mjDSBL_DAMPER
+        self._data = mujoco.MjData(self.mj)
+        self._base = 6 if spec.floating_base else 0
+        measured = [joint.name for joint in spec.joints + spec.passive if joint.kind != "thruster"]
+        self._follow = np.zeros((self.mj.nv, self._base + len(measured)))
+        self._follow[: self._base, : self._base] = np.eye(self._base)
+        self._offset = np.zeros(self.mj.nv)
+        for index in range(1 if spec.floating_base else 0, self.mj.njnt):
+            name = self.mj.joint(index).name
+            leader, multiplier, start = urdf.joints[name].mimic or (name, 1.0, 0.0)
+            row = self.mj.jnt_dofadr[index]
+            self._follow[row, self._base + measured.index(leader)] = multiplier
+            self._offset[row] = start
+
+    def place(self, joints: np.ndarray, base: np.ndarray | None) -> None:
+        """Puts the robot into a configuration: joints (p,), base (7,) as for `RobotModel`."""
+        positions = self._follow[:, self._base :] @ joints + self._offset
+        self._data.qpos[:] = positions if base is None else np.concatenate([base, positions[6:]])
+        mujoco.mj_fwdPosition(self.mj, self._data)
+
+    def link_pose(self, link: str) -> tuple[np.ndarray, np.ndarray]:
+        """Returns position (3,) and rotation matrix (3, 3) of a link."""
+        body = self._data.body(link)
+        return body.xpos.copy(), body.xmat.reshape(3, 3).copy()
+
+    def mass_matrix(self) -> np.ndarray:
+        """Returns the joint-space inertia matrix, shape (nv, nv)."""
+        inertia = np.zeros((self.mj.nv, self.mj.nv))
+        mujoco.mj_fullM(self.mj, self._data, inertia)
+        return self._follow.T @ inertia @ self._follow
+
+    def inverse_dynamics(self, velocity: np.ndarray, acceleration: np.ndarray) -> np.ndarray:
+        """Returns the generalised forces (nv,) that cause `acceleration`."""
+        self._data.qvel[:] = self._follow @ velocity
+        self._data.qacc[:] = self._follow @ acceleration
+        mujoco.mj_inverse(self.mj, self._data)
+        return self._follow.T @ self._data.qfrc_inverse
+
+    def overlaps(self) -> list[tuple[str, str]]:
+        """Returns the pairs of links whose collision shapes touch; a link and its parent may."""
+        flags, self.mj.opt.disableflags = self.mj.opt.disableflags, 0
+        mujoco.mj_fwdPosition(self.mj, self._data)
+        self.mj.opt.disableflags = flags
+        pairs = ({self.mj.body(int(self.mj.geom_bodyid[geom])).name for geom in contact.geom} for contact in self._data.contact)
+        return sorted({tuple(sorted(pair)) for pair in pairs})
+
+
+def compare(spec: RobotSpec, states: int = 100, seed: int = 0) -> Agreement:
+    """Compares the two at random positions within the limits, with random base poses, velocities and accelerations."""
+    random = np.random.default_rng(seed)
+    ours, theirs = RobotModel(spec), MujocoReading(spec)
+    joints = spec.joints + spec.passive
+    lower = np.array([joint.lower if math.isfinite(joint.lower) else -_FAR for joint in joints])
+    upper = np.array([joint.upper if math.isfinite(joint.upper) else _FAR for joint in joints])
+    moving = [joint.name in ours.names for joint in joints]
+    fk, mass, dynamics = 0.0, 0.0, 0.0
+    for _ in range(states):
+        q = random.uniform(lower, upper)
+        base = _random_base(random) if spec.floating_base else None
+        theirs.place(q[moving], base)
+        for link in ours.frames:
+            pose = ours.frame_pose(link, q, base)
+            position, rotation = theirs.link_pose(link)
+            fk = max(fk, np.abs(pose.position - position).max(), np.abs(pose.rotation - rotation).max())
+        mass = max(mass, _relative(ours.mass_matrix(q, base), theirs.mass_matrix()))
+        velocity, acceleration = random.normal(size=(2, ours.nv))
+        dynamics = max(dynamics, _relative(ours.inverse_dynamics(q, velocity, acceleration, base), theirs.inverse_dynamics(velocity, acceleration)))
+    return Agreement(float(fk), float(mass), float(dynamics))
+
+
+def home_overlaps(spec: RobotSpec) -> list[tuple[str, str]]:
+    """Returns the pairs of links that run into each other at the home pose."""
+    reading = MujocoReading(spec)
+    home = [joint.home for joint in spec.joints + spec.passive if joint.kind != "thruster"]
+    reading.place(np.array(home), np.array([0.0, 0, 0, 1, 0, 0, 0]) if spec.floating_base else None)
+    return reading.overlaps()
+
+
+def _random_base(random: np.random.Generator) -> np.ndarray:
+    quaternion = random.normal(size=4)
+    return np.concatenate([random.uniform(-_FAR, _FAR, 3), quaternion / np.linalg.norm(quaternion)])
+
+
+def _relative(value: np.ndarray, reference: np.ndarray) -> float:
+    return float(np.abs(value - reference).max() / np.abs(reference).max())

@@ -25,8 +25,10 @@ def share() -> list[tuple[str, list[str]]]:
 
 setup(
     distclass=RosDistribution,
-    # The table form in pyproject.toml is gone from new setuptools, the string form is unknown to the one in Ubuntu 24.04.
+    # Not in pyproject.toml: there, setuptools of Ubuntu 24.04 and of today disagree on the form of the license, and colcon
+    # cannot read what setuptools makes of the Python version.
     license="Apache-2.0",
+    python_requires=">=3.10",
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
         (f"lib/{NAME}", sorted(path.as_posix() for path in Path("scripts/nodes").iterdir())),

@@ -197,7 +197,7 @@ def _read_robot(spec: RobotSpec, urdf: Urdf) -> mujoco.MjSpec:
     return robot
 
 
-_FOLLOW_VIEW = {"pos": [1.1, -1.3, 0.6], "xyaxes": [0.763, 0.646, 0, -0.214, 0.253, 0.943], "resolution": [640, 480], "fovy": 45}
+_FOLLOW_VIEW = {"pos": [0.8, -0.95, 0.4], "xyaxes": [0.7649, 0.6441, 0, -0.1975, 0.2345, 0.9519], "resolution": [640, 480], "fovy": 45}
 
 
 def _hide_collision_shapes(body: mujoco.MjsBody) -> None:

@@ -1,25 +1,36 @@
-"""Offscreen images of a simulation, and of a configuration that was recorded earlier."""
+"""Offscreen images of a running simulation, and of configurations that were recorded earlier."""
 
+import atexit
 import threading
+import weakref
 from collections.abc import Mapping
+from functools import cache
 
 import mujoco
 import numpy as np
 
-from ros_rl.errors import UserError, unknown
+from ros_rl.errors import unknown
 from ros_rl.sim.build import SimModel
+from ros_rl.sim.gl import choose_gl
+
+
+class _PerThread(threading.local):
+    """An OpenGL context belongs to the thread that made it. Keys are (height, width)."""
+
+    def __init__(self) -> None:
+        self.renderers: dict[tuple[int, int], mujoco.Renderer] = {}
 
 
 class CameraRenderer:
     """Renders the cameras of one model. Each thread that renders gets an OpenGL context of its own."""
 
     def __init__(self, model: SimModel):
-        """Prepares for `model`; the OpenGL context is made at the first image."""
+        """Prepares for one model; an OpenGL context is only made for the first image."""
         self.model = model
-        self._local = threading.local()
+        self._local = _PerThread()
 
     def render(self, data: mujoco.MjData, camera: str) -> np.ndarray:
-        """Returns what a camera sees, shape (height, width, 3), uint8 RGB. `data` needs positions up to date.
+        """Returns what a camera sees, shape (height, width, 3), uint8 RGB; `data` has its kinematics up to date.
 
         Raises:
             UserError: there is no such camera, or no way to render on this machine.
@@ -27,13 +38,65 @@ class CameraRenderer:
         if camera not in self.model.cameras:
             raise unknown("camera", camera, self.model.cameras)
         size = self.model.cameras[camera].height, self.model.cameras[camera].width
-        renderers = self._local.__dict__.setdefault("renderers", {})
+        renderers = self._local.renderers
         if size not in renderers:
-            renderers[size] = mujoco.Renderer(self.model.mj, *size)
+            renderers[size] = _new_renderer(self.model.mj, *size)
         renderers[size].update_scene(data, camera)
         return renderers[size].render()
 
     def close(self) -> None:
         """Frees the calling thread's contexts."""
-        for renderer in self._local.__dict__.pop("renderers", {}).values():
+        for renderer in self._local.renderers.values():
             renderer.close()
+        self._local.renderers.clear()
+
+
+def pose_and_render(renderer: CameraRenderer, camera: str, joint_position: np.ndarray, state: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns an image of a given configuration, such as one from a recorded topic.
+
+    Args:
+        renderer: of the model to pose.
+        camera: which camera.
+        joint_position: of all measured joints, in `RobotSpec.measured_names` order, shape (n + passive,).
+        state: poses of objects and the floating base, positions of scene joints, as in `Observation.privileged`; what
+            is not in it stays where the scene has it.
+
+    Raises:
+        UserError: there is no such camera or object, or no way to render on this machine.
+    """
+    model = renderer.model
+    data = mujoco.MjData(model.mj)
+    data.qpos[model.qpos] = np.asarray(joint_position)[model.positioned]
+    for mimic in model.mimics:
+        data.qpos[mimic.follower] = mimic.multiplier * data.qpos[mimic.leader] + mimic.offset
+    free = {name: model.object_joint(name) for name in model.objects}
+    if model.base_joint is not None:
+        free["base_pose"] = model.base_joint
+    for name, values in state.items():
+        if name in free:
+            data.qpos[model.free_qpos(free[name])] = values
+        elif name in model.scene_joints:
+            data.qpos[model.mj.jnt_qposadr[model.scene_joints[name]]] = values[0]
+        elif name != "base_velocity":
+            raise unknown("object", name, [*free, *model.scene_joints])
+    mujoco.mj_kinematics(model.mj, data)
+    mujoco.mj_comPos(model.mj, data)
+    mujoco.mj_camlight(model.mj, data)
+    return renderer.render(data, camera)
+
+
+_alive: weakref.WeakSet[mujoco.Renderer] = weakref.WeakSet()
+
+
+def _new_renderer(model: mujoco.MjModel, height: int, width: int) -> mujoco.Renderer:
+    choose_gl()
+    renderer = mujoco.Renderer(model, height, width)
+    _alive.add(renderer)
+    _close_all_at_exit()
+    return renderer
+
+
+@cache
+def _close_all_at_exit() -> None:
+    """Closes what is still open before OpenGL is shut down; registered after MuJoCo's own hook, so that it runs before it."""
+    atexit.register(lambda: [renderer.close() for renderer in list(_alive)])

@@ -1,10 +1,12 @@
-"""Installs what a ROS package needs beside its code; everything else about the package stands in pyproject.toml."""
+"""The package, for pip and for colcon; `colcon build --symlink-install` reads no metadata from pyproject.toml."""
 
 from pathlib import Path
+from xml.etree import ElementTree
 
-from setuptools import Distribution, setup
+from setuptools import Distribution, find_packages, setup
 
-NAME = "ros_rl"
+MANIFEST = ElementTree.parse("package.xml")
+NAME, VERSION, DESCRIPTION, LICENSE = (MANIFEST.findtext(key) for key in ("name", "version", "description", "license"))
 
 
 class RosDistribution(Distribution):
@@ -25,13 +27,50 @@ def share() -> list[tuple[str, list[str]]]:
 
 setup(
     distclass=RosDistribution,
-    # Not in pyproject.toml: there, setuptools of Ubuntu 24.04 and of today disagree on the form of the license, and colcon
-    # cannot read what setuptools makes of the Python version.
-    license="Apache-2.0",
-    python_requires=">=3.10",
+    name=NAME,
+    version=VERSION,
+    description=DESCRIPTION,
+    license=LICENSE,
+    author="ros_rl maintainers",
+    packages=find_packages(include=[NAME, f"{NAME}.*"]),
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
         (f"lib/{NAME}", sorted(path.as_posix() for path in Path("scripts/nodes").iterdir())),
         *share(),
     ],
+    entry_points={"console_scripts": ["ros-rl = ros_rl.cli.main:main"]},
+    python_requires=">=3.10",
+    install_requires=[
+        "av>=12",
+        "gymnasium>=1.0",
+        "imageio>=2.31",
+        "lxml>=4.9",
+        "matplotlib>=3.6",
+        "mujoco>=3.17,!=4.0.0",  # 4.0.0 factorises sparse matrices wrongly (mujoco issue 3767)
+        "numpy>=1.26",
+        "opencv-python-headless>=4.8",
+        "pin>=3.4",
+        "pin-pink>=3.1",
+        "pydantic>=2.6",
+        "pyyaml>=6.0",
+        "qpsolvers[daqp]>=4.3.1",
+        "safetensors>=0.4",
+        "scipy>=1.11",
+        "torch>=2.4",
+        "tqdm>=4.64",
+        "tyro>=1.0",
+    ],
+    extras_require={
+        # The real rclpy and Fast DDS as wheels, for machines on which ROS itself is not installed.
+        "ros": ["ros-jazzy-common-interfaces", "ros-jazzy-rclpy", "ros-jazzy-rmw-fastrtps-cpp"],
+        "dev": [
+            "import-linter>=2.1",
+            "mypy>=1.14",
+            "pytest>=8",
+            "pytest-timeout>=2.3",
+            "pytest-xdist>=3.6",
+            "ruff>=0.11",
+            "types-PyYAML",
+        ],
+    },
 )

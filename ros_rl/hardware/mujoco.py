@@ -115,14 +115,13 @@ class MujocoRobot:
         """
         names = self.spec.joint_names
         if sorted(command.joint_names) != sorted(names) or np.shape(command.values) != (len(names),):
-            raise UserError(f"robot '{self.spec.name}' takes {', '.join(names)}; the command has {', '.join(command.joint_names) or 'none'}")
+            given = ", ".join(command.joint_names) or "none"
+            raise UserError(f"robot '{self.spec.name}' takes one value for each of {', '.join(names)}; the command is for {given}")
         values = np.asarray(command.values, dtype=float)[[command.joint_names.index(name) for name in names]]
         if not np.isfinite(values).all():
             bad = [name for name, value in zip(names, values, strict=True) if not math.isfinite(value)]
             raise UserError(f"robot '{self.spec.name}': the command for {', '.join(bad)} is not finite")
-        model = self.model.mj
-        lower, upper = np.where(model.actuator_ctrllimited[self.model.actuators, None], model.actuator_ctrlrange[self.model.actuators], [-np.inf, np.inf]).T
-        sent = np.clip(values, lower, upper)
+        sent = np.clip(values, *self.spec.command_limits)
         self.data.ctrl[self.model.actuators] = sent
         return JointCommand(names, sent.copy(), command.stamp, command.source)
 

@@ -15,7 +15,7 @@ from mujoco import mjtObj
 from ros_rl import paths
 from ros_rl.errors import UserError
 from ros_rl.robots.spec import Camera, Joint, RobotSpec
-from ros_rl.robots.urdf import Urdf, read_urdf
+from ros_rl.robots.urdf import MOVING, Urdf, read_urdf
 
 SCENE_FILES = "sim/scenes/*.xml"
 ROBOT_FRAME = "robot"
@@ -172,6 +172,8 @@ def _read_robot(spec: RobotSpec, urdf: Urdf) -> mujoco.MjSpec:
         compiler = etree.SubElement(extension, "compiler")
     compiler.set("discardvisual", "false")
     compiler.set("fusestatic", "false")  # so that every link can be found by its name
+    compiler.set("inertiafromgeom", "false")  # the URDF's inertia as it stands: a guess from shapes would hide that it is missing
+    compiler.set("balanceinertia", "false")
     compiler.set("strippath", "false")
     compiler.set("meshdir", str(urdf.path.parent))
     try:
@@ -251,8 +253,8 @@ def _prepare_rendering(spec: RobotSpec, world: mujoco.MjSpec) -> dict[str, Camer
     of_robot = {camera.name: camera for camera in spec.cameras}
     cameras = {}
     for camera in world.cameras:
-        width, height = (int(size) for size in camera.resolution)
-        cameras[camera.name] = of_robot.get(camera.name) or Camera(camera.name, camera.name, width, height, float(camera.fovy), _SCENE_CAMERA_RATE)
+        name, (width, height) = camera.name, (int(size) for size in camera.resolution)
+        cameras[name] = of_robot.get(name) or Camera(name, name, width, height, float(camera.fovy), _SCENE_CAMERA_RATE)
     visual = world.visual
     visual.global_.offwidth = max([visual.global_.offwidth, *(camera.width for camera in cameras.values())])
     visual.global_.offheight = max([visual.global_.offheight, *(camera.height for camera in cameras.values())])
@@ -322,5 +324,6 @@ def _id(path: Path, model: mujoco.MjModel, kind: mjtObj, name: str) -> int:
 
 def _mimics(urdf: Urdf, model: mujoco.MjModel) -> tuple[Mimic, ...]:
     """MuJoCo turns <mimic> into an equality constraint; resets also need it as a formula."""
-    address = {name: int(model.jnt_qposadr[model.joint(name).id]) for name in urdf.joints if urdf.joints[name].kind in ("revolute", "continuous", "prismatic")}
-    return tuple(Mimic(address[name], address[joint.mimic[0]], joint.mimic[1], joint.mimic[2]) for name, joint in urdf.joints.items() if joint.mimic)
+    address = {name: int(model.joint(name).qposadr[0]) for name, joint in urdf.joints.items() if joint.kind in MOVING}
+    follow = [(name, *joint.mimic) for name, joint in urdf.joints.items() if joint.mimic]
+    return tuple(Mimic(address[name], address[leader], multiplier, offset) for name, leader, multiplier, offset in follow)

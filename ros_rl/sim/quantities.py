@@ -6,6 +6,7 @@ import numpy as np
 
 from ros_rl.errors import UserError, closest, unknown
 from ros_rl.hardware.interface import Observation
+from ros_rl.robots.model import RobotModel
 from ros_rl.robots.spec import RobotSpec
 
 Quantity = Callable[[Observation], float]
@@ -21,6 +22,8 @@ QUANTITIES = {
     "tilt": (0, "angle between the vertical and the base's z axis, rad"),
     "command_error": (0, "distance between the commanded and the actual horizontal velocity of the base, m/s"),
     "turn_error": (0, "difference between the commanded and the actual turn rate, rad/s"),
+    "tool_position": (1, "x, y or z of the tool frame in the robot's root link, m"),
+    "tool_speed": (0, "speed of the tool frame, m/s"),
     "distance": (2, "distance between two objects of the scene, m (simulation only)"),
 }
 
@@ -36,7 +39,7 @@ def check_name(name: str) -> str:
         raise ValueError(f"has no quantity of that name{closest(kind, QUANTITIES)} (known: {', '.join(QUANTITIES)})")
     if len(parts) != QUANTITIES[kind][0]:
         raise ValueError(f"needs {QUANTITIES[kind][0]} names after '{kind}', separated by dots")
-    if kind.startswith("base_") and parts[0] not in _AXES:
+    if kind in ("base_position", "base_velocity", "tool_position") and parts[0] not in _AXES:
         raise ValueError(f"needs x, y or z after '{kind}'")
     return name
 
@@ -45,7 +48,7 @@ def quantity(name: str, spec: RobotSpec) -> Quantity:
     """Returns the function that reads a quantity off an observation of one robot.
 
     Raises:
-        UserError: the robot has no such joint, or has no base or IMU to measure it with.
+        UserError: the robot has no such joint, or no tool, floating base or IMU to measure it with.
     """
     kind, *parts = check_name(name).split(".")
     if kind in ("joint_position", "joint_velocity"):
@@ -55,6 +58,8 @@ def quantity(name: str, spec: RobotSpec) -> Quantity:
         return lambda observation: float(getattr(observation, kind)[index])
     if kind == "distance":
         return lambda observation: float(np.linalg.norm(_position(observation, parts[0]) - _position(observation, parts[1])))
+    if kind in ("tool_position", "tool_speed"):
+        return _tool(name, spec)
     if not spec.floating_base or not spec.imu_frame:
         raise UserError(f"robot '{spec.name}' has no floating base with an IMU, which '{name}' is measured with")
     if kind in ("base_position", "base_velocity"):
@@ -85,6 +90,19 @@ def _base(observation: Observation, kind: str) -> np.ndarray:
     if measured is None:
         raise UserError(f"the robot measures no {kind}; it needs odometry")
     return measured
+
+
+def _tool(name: str, spec: RobotSpec) -> Quantity:
+    if spec.tool_frame is None or spec.floating_base:
+        raise UserError(f"robot '{spec.name}' has no tool frame on a fixed base, which '{name}' is measured at")
+    kinematics, frame = RobotModel(spec), spec.tool_frame
+    carried = np.array([spec.measured_names.index(joint) for joint in kinematics.names])
+    if name == "tool_speed":
+        return lambda observation: float(
+            np.linalg.norm(kinematics.jacobian(frame, observation.joint_position)[:3] @ observation.joint_velocity[carried])
+        )
+    axis = _AXES.index(name[-1])
+    return lambda observation: float(kinematics.frame_pose(frame, observation.joint_position).position[axis])
 
 
 def _tilt(observation: Observation) -> float:

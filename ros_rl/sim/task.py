@@ -53,7 +53,7 @@ class Inside:
 
 
 @pydantic.dataclasses.dataclass(config=_STRICT, frozen=True)
-class On:
+class Stacked:
     """An object's centre is `height` above another's, give or take `tolerance` (m), and at most `radius` beside it."""
 
     object: str
@@ -78,11 +78,11 @@ class Condition:
     within: Within | None = None
     outside: Within | None = None
     inside: Inside | None = None
-    on: On | None = None
+    stacked: Stacked | None = None
     pressed: Pressed | None = None
 
     def __post_init__(self) -> None:
-        kinds = ("within", "outside", "inside", "on", "pressed")
+        kinds = ("within", "outside", "inside", "stacked", "pressed")
         if sum(getattr(self, kind) is not None for kind in kinds) != 1:
             raise ValueError(f"a condition is exactly one of {', '.join(kinds)}")
 
@@ -323,8 +323,8 @@ def _condition(entry: Condition, spec: RobotSpec) -> _Check:
         return _in_bounds(entry.outside, spec, wanted=False)
     if entry.inside is not None:
         return _inside(entry.inside)
-    if entry.on is not None:
-        return _on(entry.on)
+    if entry.stacked is not None:
+        return _stacked(entry.stacked)
     return _pressed(entry.pressed)
 
 
@@ -349,7 +349,7 @@ def _inside(entry: Inside) -> _Check:
     return check
 
 
-def _on(entry: On) -> _Check:
+def _stacked(entry: Stacked) -> _Check:
     def check(observation: Observation) -> tuple[bool, str]:
         offset = simulator_state(observation, entry.object)[:3] - simulator_state(observation, entry.support)[:3]
         holds = np.hypot(offset[0], offset[1]) <= entry.radius and abs(offset[2] - entry.height) <= entry.tolerance

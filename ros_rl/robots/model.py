@@ -71,7 +71,7 @@ class RobotModel:
         Raises:
             UserError: there is no such link.
         """
-        link = self._link(frame)
+        link = self.link_index(frame)
         pin.forwardKinematics(self.pin, self._data, self._configuration(q, base))
         placement = pin.updateFramePlacement(self.pin, self._data, link)
         return Pose(placement.translation.copy(), placement.rotation.copy())
@@ -85,7 +85,7 @@ class RobotModel:
         Raises:
             UserError: there is no such link.
         """
-        link = self._link(frame)
+        link = self.link_index(frame)
         jacobian = pin.computeFrameJacobian(self.pin, self._data, self._configuration(q, base), link, pin.LOCAL_WORLD_ALIGNED)
         return jacobian @ self._velocity_map(base)
 
@@ -109,6 +109,16 @@ class RobotModel:
         """Returns the generalised forces (nv,) that hold the robot still against gravity."""
         return self._velocity_map(base).T @ pin.computeGeneralizedGravity(self.pin, self._data, self._configuration(q, base))
 
+    def link_index(self, frame: str) -> int:
+        """Returns which of `pin.frames` is a link's.
+
+        Raises:
+            UserError: there is no such link; the message lists those that exist.
+        """
+        if frame not in self._links:
+            raise unknown(f"link of robot '{self.spec.name}'", frame, self._links)
+        return self._links[frame]
+
     def _joint_map(self, urdf: Urdf) -> tuple[np.ndarray, np.ndarray]:
         """Returns A (pin.nv, nv) and b (pin.nv,): joints of the Pinocchio model move by A·v and are at A·q + b."""
         follow = np.zeros((self.pin.nv, self._base + len(self.names)))
@@ -122,11 +132,6 @@ class RobotModel:
             follow[row, self._base + self.names.index(leader)] = multiplier
             offset[row] = start
         return follow, offset
-
-    def _link(self, frame: str) -> int:
-        if frame not in self._links:
-            raise unknown(f"link of robot '{self.spec.name}'", frame, self._links)
-        return self._links[frame]
 
     def _configuration(self, q: np.ndarray, base: np.ndarray | None) -> np.ndarray:
         """Returns Pinocchio's configuration, in which a continuous joint is (cos, sin) and a quaternion ends with w."""

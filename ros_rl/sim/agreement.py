@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 
+from ros_rl.errors import UserError
 from ros_rl.robots.model import RobotModel
 from ros_rl.robots.spec import RobotSpec
-from ros_rl.robots.urdf import read_urdf
+from ros_rl.robots.urdf import Urdf, read_urdf
 
 _FAR = 2.0  # m or rad: how far a floating base and joints without limits are sampled from zero
 
@@ -36,15 +37,12 @@ class MujocoReading:
     """
 
     def __init__(self, spec: RobotSpec):
+        """
+        Raises:
+            UserError: MuJoCo cannot load the URDF.
+        """
         urdf = read_urdf(spec.urdf)
-        description = mujoco.MjSpec.from_file(str(spec.urdf))
-        description.compiler.fusestatic = False
-        description.compiler.discardvisual = False
-        description.compiler.balanceinertia = False
-        description.compiler.inertiafromgeom = mujoco.mjtInertiaFromGeom.mjINERTIAFROMGEOM_FALSE
-        if spec.floating_base:
-            description.body(urdf.root).add_freejoint()
-        self.mj = description.compile()
+        self.mj = _compile(urdf, spec.floating_base)
         self.mj.opt.disableflags = mujoco.mjtDisableBit.mjDSBL_CONSTRAINT | mujoco.mjtDisableBit.mjDSBL_DAMPER
         self._data = mujoco.MjData(self.mj)
         self._base = 6 if spec.floating_base else 0
@@ -92,6 +90,21 @@ class MujocoReading:
         return sorted({tuple(sorted(pair)) for pair in pairs})
 
 
+def _compile(urdf: Urdf, floating_base: bool) -> mujoco.MjModel:
+    """Loads the robot as it is written: every link stays, shapes add no mass, inertias are not mended."""
+    try:
+        description = mujoco.MjSpec.from_file(str(urdf.path))
+        description.compiler.fusestatic = False
+        description.compiler.discardvisual = False
+        description.compiler.balanceinertia = False
+        description.compiler.inertiafromgeom = mujoco.mjtInertiaFromGeom.mjINERTIAFROMGEOM_FALSE
+        if floating_base:
+            description.body(urdf.root).add_freejoint()
+        return description.compile()
+    except ValueError as error:
+        raise UserError(f"{urdf.path}: {error}") from None
+
+
 def compare(spec: RobotSpec, states: int = 100, seed: int = 0) -> Agreement:
     """Compares the two at random positions within the limits, with random base poses, velocities and accelerations."""
     random = np.random.default_rng(seed)
@@ -111,7 +124,8 @@ def compare(spec: RobotSpec, states: int = 100, seed: int = 0) -> Agreement:
             fk = max(fk, np.abs(pose.position - position).max(), np.abs(pose.rotation - rotation).max())
         mass = max(mass, _relative(ours.mass_matrix(q, base), theirs.mass_matrix()))
         velocity, acceleration = random.normal(size=(2, ours.nv))
-        dynamics = max(dynamics, _relative(ours.inverse_dynamics(q, velocity, acceleration, base), theirs.inverse_dynamics(velocity, acceleration)))
+        forces = ours.inverse_dynamics(q, velocity, acceleration, base)
+        dynamics = max(dynamics, _relative(forces, theirs.inverse_dynamics(velocity, acceleration)))
     return Agreement(float(fk), float(mass), float(dynamics))
 
 

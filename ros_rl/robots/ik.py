@@ -1,0 +1,159 @@
+"""Differential inverse kinematics: small joint steps that carry a frame towards a target pose, within the robot's limits."""
+
+import numpy as np
+import pink
+import pinocchio as pin
+from pink.limits import ConfigurationLimit, VelocityLimit
+
+from ros_rl.errors import RobotFault, UserError
+from ros_rl.robots.model import Pose, RobotModel
+
+_POSITION_COST = 1.0  # per m
+_ROTATION_COST = 0.5  # per rad, as at a lever of half a metre
+_POSTURE_TIME = 1.0  # s: time constant of the motion towards the posture
+_LIMIT_GAIN = 0.9  # share of the distance to a position limit that one step may use
+_LEAST_DAMPING = 1e-9  # keeps the quadratic programme strictly convex
+_TARGET = "ik target"
+
+_SOLVE_STEP = 0.1  # s
+_SOLVE_STEPS = 80
+_STARTS = 20
+
+
+class Unreachable(UserError):
+    """No joint position was found that brings the frame to the target."""
+
+
+class DifferentialIK:
+    """Moves one frame of a robot by the commanded joints that carry it. All others, such as a gripper's, stay.
+
+    Each step solves a quadratic programme, formulated by Pink and solved by DAQP: reach the target, drift to a rest
+    posture where the target leaves freedom, stay within the limits of joint positions and velocities.
+    Damping in proportion to the remaining error keeps the motion bounded near singularities and for targets out of
+    reach, and fades where the target is met (Fan and Yuan, "On the quadratic convergence of the Levenberg-Marquardt
+    method without nonsingularity assumption", 2005).
+
+    Joint positions are those of all measured joints, shape (n + passive,), in the order of `RobotSpec.measured_names`.
+    Poses are given in the root link.
+    """
+
+    def __init__(self, model: RobotModel, frame: str, posture: np.ndarray | None = None, posture_cost: float = 1e-3, damping: float = 0.3):
+        """
+        Args:
+            model: the robot; a floating base is taken as fixed.
+            frame: the link to move.
+            posture: rest position of all measured joints; the home pose if None.
+            posture_cost: weight of 1 rad off the posture, where 1 m off the target weighs 1.
+            damping: factor of the damping; more is slower and smoother.
+
+        Raises:
+            UserError: there is no such frame, no joint moves it, or one that does is not commanded.
+        """
+        spec = model.spec
+        carrying = _carrying_joints(model, frame)
+        self._frame = frame
+        self._carrying = np.array([spec.joint_names.index(name) for name in carrying])
+        self._lower, self._upper = spec.lower[self._carrying], spec.upper[self._carrying]
+        self._speed = spec.velocity[self._carrying]
+        self._chain = _chain(model, carrying, frame)
+        self._chain.lowerPositionLimit, self._chain.upperPositionLimit = self._pin(self._lower), self._pin(self._upper)
+        self._limits = [ConfigurationLimit(self._chain, _LIMIT_GAIN), VelocityLimit(self._chain, self._speed)]
+        self._state = pink.Configuration(self._chain, self._chain.createData(), pin.neutral(self._chain), copy_data=False)
+        self._reach = pink.FrameTask(_TARGET, position_cost=_POSITION_COST, orientation_cost=_ROTATION_COST)
+        self._costs = np.repeat([_POSITION_COST, _ROTATION_COST], 3)
+        self._damping = damping
+        self._rest = pink.PostureTask(cost=posture_cost)
+        self._rest.set_target(self._pin((spec.home if posture is None else posture)[self._carrying]))
+
+    def step(self, q: np.ndarray, target: Pose, dt: float) -> np.ndarray:
+        """Returns the joint positions one step of `dt` s closer to the target.
+
+        The step is as large as the velocity limits allow: to move slower, move the target slower. A joint that is
+        outside its limits counts as being at the nearer one.
+
+        Raises:
+            RobotFault: `q` or the target is not finite, or the quadratic programme has no solution.
+        """
+        if not (np.isfinite(q).all() and np.isfinite(target.position).all() and np.isfinite(target.rotation).all()):
+            raise RobotFault(f"inverse kinematics of '{self._frame}': not finite: q={q}, target={target}")
+        here = np.clip(q[self._carrying], self._lower, self._upper)
+        self._state.update(self._pin(here))
+        self._reach.set_target(pin.SE3(target.rotation, target.position))
+        self._rest.gain = min(1.0, dt / _POSTURE_TIME)
+        damping = _LEAST_DAMPING + self._damping * np.linalg.norm(self._costs * self._reach.compute_error(self._state))
+        try:
+            velocity = pink.solve_ik(self._state, [self._reach, self._rest], dt, solver="daqp", damping=damping, limits=self._limits)
+        except pink.PinkError as error:
+            raise RobotFault(f"inverse kinematics of '{self._frame}': {error}") from None
+        # The solver keeps its constraints to a tolerance, the guard behind it does not.
+        there = here + np.clip(velocity, -self._speed, self._speed) * dt
+        moved = np.array(q, dtype=float)
+        moved[self._carrying] = np.clip(there, self._lower, self._upper)
+        return moved
+
+    def error(self, q: np.ndarray, target: Pose) -> tuple[float, float]:
+        """Returns how far the frame is from the target: distance in m, angle in rad."""
+        self._state.update(self._pin(q[self._carrying]))
+        pose = self._state.get_transform_frame_to_world(_TARGET)
+        turn = pose.rotation.T @ target.rotation
+        return float(np.linalg.norm(target.position - pose.translation)), float(np.linalg.norm(pin.log3(turn)))
+
+    def solve(self, q: np.ndarray, target: Pose, distance: float = 1e-4, angle: float = 1e-3, seed: int = 0) -> np.ndarray:
+        """Returns joint positions at which the frame has the target pose.
+
+        Steps go on from `q`, and where they end in a local minimum from random positions within the limits. Position
+        limits hold, the time to get there is not considered.
+
+        Args:
+            q: where to start; the solution is near it where it can be.
+            target: pose of the frame.
+            distance: greatest remaining distance, m.
+            angle: greatest remaining angle, rad.
+            seed: of the random starts.
+
+        Raises:
+            Unreachable: no start led to the target; the message says how near the best one came.
+            RobotFault: `q` or the target is not finite.
+        """
+        random = np.random.default_rng(seed)
+        nearest = (np.inf, np.inf)
+        start = np.array(q, dtype=float)
+        for _ in range(_STARTS):
+            for _ in range(_SOLVE_STEPS):
+                start = self.step(start, target, _SOLVE_STEP)
+                remaining = self.error(start, target)
+                if remaining[0] <= distance and remaining[1] <= angle:
+                    return start
+            nearest = min(nearest, remaining)
+            start[self._carrying] = random.uniform(self._lower, self._upper)
+        position = ", ".join(f"{x:.3f}" for x in target.position)
+        raise Unreachable(
+            f"'{self._frame}' cannot be brought to ({position}) m with the asked rotation: "
+            f"the nearest of {_STARTS} tries is {nearest[0]:.4f} m and {nearest[1]:.4f} rad off"
+        )
+
+    def _pin(self, joints: np.ndarray) -> np.ndarray:
+        """Returns Pinocchio's configuration of the carrying joints."""
+        return pin.integrate(self._chain, pin.neutral(self._chain), joints)
+
+
+def _carrying_joints(model: RobotModel, frame: str) -> list[str]:
+    """Returns the joints between the root link and the frame, from the root outwards."""
+    link = model.pin.frames[model.link_index(frame)]
+    first = 2 if model.spec.floating_base else 1
+    carrying = [model.pin.names[joint] for joint in model.pin.supports[link.parentJoint] if joint >= first]
+    if not carrying:
+        raise UserError(f"robot '{model.spec.name}': no joint moves '{frame}'")
+    for name in carrying:
+        if name not in model.spec.joint_names:
+            raise UserError(f"robot '{model.spec.name}': '{frame}' cannot be moved, its joint '{name}' takes no command")
+    return carrying
+
+
+def _chain(model: RobotModel, carrying: list[str], frame: str) -> pin.Model:
+    """Returns the Pinocchio model of the carrying joints alone, with the frame under a name that no joint has."""
+    locked = [index for index, name in enumerate(model.pin.names) if index > 0 and name not in carrying]
+    chain = pin.buildReducedModel(model.pin, locked, pin.neutral(model.pin))
+    link = chain.frames[chain.getFrameId(frame, pin.FrameType.BODY)]
+    chain.addFrame(pin.Frame(_TARGET, link.parentJoint, link.placement, pin.FrameType.OP_FRAME))
+    return chain

@@ -11,13 +11,13 @@ import numpy as np
 from ros_rl.errors import RobotFault, UserError, unknown
 from ros_rl.hardware.interface import JointCommand, Observation, quantise
 from ros_rl.robots.spec import RobotSpec
+from ros_rl.sim import divergence
 from ros_rl.sim.build import IMU_SENSORS, SimModel, build
 from ros_rl.sim.camera import CameraRenderer
 from ros_rl.sim.reset import measured_positions, reset, resting_command
 from ros_rl.sim.task import Task
 
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
-_HIGHEST_SPEED = 1e3  # m/s or rad/s: far above what any robot reaches, far below where numbers overflow
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,14 +188,7 @@ class MujocoRobot:
 
     def _check_state(self) -> None:
         """Raises a RobotFault if the simulation has diverged."""
-        model, data = self.model.mj, self.data
-        wild = ~(np.abs(data.qvel) < _HIGHEST_SPEED) | ~np.isfinite(data.qacc)  # written so that NaN counts as wild
-        if not wild.any() and not any(warning.number for warning in data.warning):
-            return
-        if wild.any():
-            dof = int(np.argmax(wild))
-            cause = f"body '{model.body(int(model.dof_bodyid[dof])).name}' moves at {data.qvel[dof]:.3g}"
-        else:
-            kind = next(kind for kind in range(len(data.warning)) if data.warning[kind].number)
-            cause = mujoco.mju_warningText(kind, data.warning[kind].lastinfo)
-        raise RobotFault(f"the simulation of '{self.spec.name}' diverged at {data.time:.3f} s: {cause}")
+        counts = np.array([(warning.lastinfo, warning.number) for warning in self.data.warning])
+        what = divergence.describe(self.model.mj, self.data.qvel, self.data.qacc, counts)
+        if what:
+            raise RobotFault(f"the simulation of '{self.spec.name}' diverged at {self.data.time:.3f} s: {what}")

@@ -97,7 +97,7 @@ def parse(name: str, words: list[str]) -> Any:
     complaint = io.StringIO()
     try:
         with redirect_stderr(complaint):
-            return tyro.cli(command, args=words, prog=f"ros-rl {name}")
+            return tyro.cli(command, args=words, prog=f"ros-rl {name}", config=(tyro.conf.FlagCreatePairsOff,))
     except SystemExit as stop:
         if not stop.code:  # --help
             raise
@@ -108,17 +108,19 @@ def parse(name: str, words: list[str]) -> Any:
 def _explain(name: str, complaint: str, options: list[str]) -> UserError:
     """Turns the box that tyro draws around a parse error into one line.
 
-    The box has sections of text divided by rules: what is wrong, then what was expected or meant, then where the help is.
+    It has a title and sections divided by rules: what is wrong, then what was expected or meant, then where the help is.
     """
-    lines = [line.strip(" │") for line in complaint.splitlines() if not line.startswith(("╭", "╰"))]
-    sections = [" ".join(section.split()) for section in re.split(r"\n─+\n", "\n".join(lines))]
+    plain = re.sub(r"\x1b\[[0-9;]*m|[╭╮╰╯│]", "", complaint)
+    sections = [" ".join(section.split()) for section in re.split(r"[─-]{4,}", plain)]
+    sections = [section.removeprefix("─ ") for section in sections if section]
     for section in sections:
         if found := re.match(r"Unrecognized options: ([^\s,]+)", section):
             return unknown(f"{name} argument", found[1], options)
-    if found := re.match(r"invalid choice '(.*)' for argument '(.*)'\. Expected one of \((.*?),?\)", sections[0]):
+    problem = sections[1] if len(sections) > 1 else "the arguments do not fit"
+    if found := re.match(r"invalid choice '(.*)' for argument '(.*)'\. Expected one of \((.*?),?\)", problem):
         return unknown(f"{name} {found[2]}", found[1], [choice.strip(" '") for choice in found[3].split(",")])
     expected = [section.removeprefix("Argument helptext: ") for section in sections if section.startswith("Argument helptext: ")]
-    return UserError(f"{name}: {sections[0]}" + (f", expected {expected[0]}" if expected else ""))
+    return UserError(f"{name}: {problem}" + (f", expected {expected[0]}" if expected else ""))
 
 
 def _report(error: object, code: int) -> int:

@@ -89,9 +89,10 @@ def _machine() -> str:
 
 def _recall(cache: Path, machine: str) -> str | None:
     try:
-        return json.loads(cache.read_text()).get(machine)
+        chosen: str | None = json.loads(cache.read_text()).get(machine)
     except (OSError, ValueError, AttributeError):
         return None
+    return chosen
 
 
 def _remember(cache: Path, machine: str, chosen: str) -> None:

@@ -182,6 +182,9 @@ def _read_robot(spec: RobotSpec, urdf: Urdf) -> mujoco.MjSpec:
         raise UserError(f"{urdf.path}: {_one_line(error)}") from None
     for body in robot.bodies:
         _hide_collision_shapes(body)
+    for equality in robot.equalities:  # MuJoCo makes one of each <mimic>
+        # As stiff as a gear: by default light fingers that mimic each other would drift centimetres apart under load.
+        equality.solref, equality.solimp = [0.005, 1.0], [0.999, 0.9999, 0.001, 0.5, 2.0]
     root = robot.body(urdf.root)
     root.pos = np.asarray(root.pos) + spec.base_position
     if spec.floating_base:

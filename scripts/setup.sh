@@ -26,6 +26,7 @@ install_system_packages() {
   has_library libEGL.so.1 && has_library libGL.so.1 || missing="$missing libegl1 libgl1 libgl1-mesa-dri"
   [ -n "$missing" ] || return 0
 
+  command -v apt-get >/dev/null || fail "install what Debian calls$(printf ' %s' $missing), then try again"
   if [ "$(id -u)" = 0 ]; then
     root=
   elif sudo -n true 2>/dev/null; then
@@ -33,14 +34,13 @@ install_system_packages() {
   else
     fail "system packages are missing; run: sudo apt-get update && sudo apt-get install -y$(printf ' %s' $missing)"
   fi
-  command -v apt-get >/dev/null || fail "install what Debian calls$(printf ' %s' $missing), then try again"
   echo "setup: installing$(printf ' %s' $missing)"
   $root apt-get update -q >/dev/null
   $root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing >/dev/null
 }
 
 install_torch() {
-  ! "$venv/bin/python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)' || return 0
+  "$venv/bin/python" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("torch"))' && return 0
   # The CPU build, without gigabytes of CUDA; where its index cannot be reached, whatever the configured index offers.
   pip_install --no-deps --retries 0 --timeout 5 --index-url https://download.pytorch.org/whl/cpu "torch==$torch" 2>/dev/null ||
     pip_install "torch==$torch"
@@ -54,7 +54,7 @@ command -v "$python" >/dev/null || fail "python3 is missing; run: apt-get instal
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || fail "Python 3.10 or newer is needed, $python is $("$python" -V)"
 
 if [ -n "${AMENT_PREFIX_PATH:-}" ] && "$python" -c 'import rclpy' 2>/dev/null; then
-  ros="ROS $ROS_DISTRO" venv_options=--system-site-packages extras=dev
+  ros="ROS ${ROS_DISTRO:-}" venv_options=--system-site-packages extras=dev
 else
   ros="wheels" venv_options='' extras=dev,ros
 fi
@@ -69,6 +69,7 @@ install_system_packages
 [ ! -f "$stamp" ] || [ "$(cat "$stamp")" = "$ros" ] || rm -rf "$venv"
 [ -x "$venv/bin/python" ] || "$python" -m venv $venv_options "$venv"
 echo "setup: installing Python packages into $venv with rclpy from $ros; the first time takes some minutes"
+pip_install --upgrade pip
 install_torch
 pip_install -e ".[$extras]"
 echo "$ros" >"$stamp"

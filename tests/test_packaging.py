@@ -1,0 +1,42 @@
+"""What is said in more than one place must be the same everywhere."""
+
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+from ros_rl import __version__
+
+ROOT = Path(__file__).parents[1]
+NODES = sorted(path.stem for path in (ROOT / "ros_rl" / "nodes").glob("*_node.py"))
+
+
+def test_the_version_is_that_of_the_ros_package():
+    assert ElementTree.parse(ROOT / "package.xml").findtext("version") == __version__
+
+
+def test_every_node_has_an_executable_for_ros2_run():
+    assert sorted(path.name for path in (ROOT / "scripts" / "nodes").iterdir()) == NODES
+
+
+def test_every_folder_of_code_is_a_package_that_gets_installed():
+    folders = {path.parent for path in (ROOT / "ros_rl").rglob("*.py")}
+    assert not [folder for folder in folders if not (folder / "__init__.py").is_file()]
+
+
+def test_an_executable_runs_the_node_it_is_called_after_with_the_interpreter_beside_it(tmp_path):
+    executable = tmp_path / "lib" / "ros_rl" / "some_node"
+    interpreter = tmp_path / "bin" / "python3"
+    for path in (executable, interpreter):
+        path.parent.mkdir(parents=True)
+    executable.symlink_to(ROOT / "scripts" / "node")
+    interpreter.write_text('#!/bin/sh\necho "$@"\n')
+    interpreter.chmod(0o755)
+    result = subprocess.run([executable, "--ros-args", "-r", "__ns:=/left arm"], capture_output=True, text=True, check=True)
+    assert result.stdout == "-m ros_rl.nodes.some_node --ros-args -r __ns:=/left arm\n"
+
+
+def test_layers_import_downward_only():
+    command = [Path(sys.executable).with_name("lint-imports"), ROOT / "pyproject.toml", "--no-cache"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout

@@ -45,6 +45,18 @@ def read_yaml(path: Path, schema: type[T]) -> T:
         raise UserError(f"{path}:{_line(tree, first['loc'])}: {_explain(schema, first)}") from None
 
 
+def fault(path: Path, location: tuple[int | str, ...], message: str) -> UserError:
+    """Builds the error for a value that fits the schema but nothing else.
+
+    Args:
+        path: the YAML file.
+        location: keys (and indices of lists) that lead to the value, the outermost first.
+        message: what is wrong and what would be right.
+    """
+    tree = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    return UserError(f"{path}:{_line(tree, location)}: {message}")
+
+
 def _line(tree: yaml.Node | None, location: tuple[int | str, ...]) -> int:
     """Returns the line (from 1) of the deepest part of `location` that the file has."""
     line = 1

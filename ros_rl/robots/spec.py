@@ -1,5 +1,6 @@
 """What the stack knows of a robot: joints in command order, limits, gains, frames and sensors."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,8 +10,8 @@ import numpy as np
 import pydantic
 
 from ros_rl import paths
-from ros_rl.config import read_yaml
-from ros_rl.errors import UserError, closest
+from ros_rl.config import fault, read_yaml
+from ros_rl.errors import closest
 from ros_rl.robots.urdf import MOVING, Urdf, read_urdf
 
 CommandMode = Literal["position", "velocity", "effort"]
@@ -194,31 +195,16 @@ def load_robot(name: str | Path) -> RobotSpec:
     """Reads a robot by name, or from a path to its robot.yaml.
 
     Raises:
-        UserError: there is no such robot, or robot.yaml and the URDF do not fit together; the message names the file
-            and, where it can, the line.
+        UserError: there is no such robot, or robot.yaml and the URDF do not fit together; the message starts with
+            ``file:line``.
     """
     path = paths.find("robot", ROBOT_FILES, name)
     file = read_yaml(path, _RobotFile)
     urdf = read_urdf((path.parent / file.urdf).resolve())
-    joints = tuple(_joint(path, urdf, key, entry) for key, entry in file.joints.items())
-    joints += tuple(_thruster(path, urdf, key, entry) for key, entry in file.thrusters.items())
-    passive = tuple(_joint(path, urdf, key, entry) for key, entry in file.passive.items())
-    if not joints:
-        raise UserError(f"{path}: 'joints' is empty; {urdf.path.name} has {', '.join(_moving(urdf)) or 'no moving joint'}")
-    if file.thrusters and file.command_mode != "effort":
-        raise UserError(f"{path}: thrusters need command_mode: effort, this is {file.command_mode}")
-    if twice := set(file.joints) & (set(file.passive) | set(file.thrusters)):
-        raise UserError(f"{path}: '{min(twice)}' stands both under joints and under passive or thrusters")
-    forgotten = [name for name in _moving(urdf) if name not in file.joints and name not in file.passive]
-    if forgotten:
-        raise UserError(f"{path}: the URDF's joints {', '.join(forgotten)} are in neither 'joints' nor 'passive'")
-    for key, frame in [
-        ("tool_frame", file.tool_frame),
-        ("imu_frame", file.imu_frame),
-        *((f"cameras.{c}.frame", v.frame) for c, v in file.cameras.items()),
-    ]:
-        if frame is not None and frame not in urdf.links:
-            raise UserError(f"{path}: {key} '{frame}' is no link of {urdf.path.name}{closest(frame, urdf.links)}")
+    _check_names(path, file, urdf)
+    joints = tuple(_joint(path, urdf, ("joints", key), entry) for key, entry in file.joints.items())
+    joints += tuple(_thruster(path, key, entry) for key, entry in file.thrusters.items())
+    passive = tuple(_joint(path, urdf, ("passive", key), entry) for key, entry in file.passive.items())
     return RobotSpec(
         name=file.name,
         urdf=urdf.path,
@@ -241,12 +227,35 @@ def _moving(urdf: Urdf) -> list[str]:
     return [joint.name for joint in urdf.joints.values() if joint.kind in MOVING and joint.mimic is None]
 
 
-def _joint(path: Path, urdf: Urdf, name: str, entry: _JointFile) -> Joint:
-    if name not in _moving(urdf):
-        raise UserError(
-            f"{path}: joint '{name}' is no moving joint of {urdf.path.name}{closest(name, _moving(urdf))} "
-            f"(it has: {', '.join(_moving(urdf))})"
-        )
+def _check_names(path: Path, file: _RobotFile, urdf: Urdf) -> None:
+    """Refuses names that stand twice, that are missing, or that the URDF does not have."""
+    moving = _moving(urdf)
+    sections: dict[str, Iterable[str]] = {"joints": file.joints, "passive": file.passive, "thrusters": file.thrusters}
+    where: dict[str, str] = {}
+    for section, names in sections.items():
+        for name in names:
+            if name in where:
+                raise fault(path, (section, name), f"'{name}' stands under '{section}' and under '{where[name]}'")
+            where[name] = section
+            if section != "thrusters" and name not in moving:
+                message = f"joint '{name}' is no moving joint of {urdf.path.name}{closest(name, moving)} (it has: {', '.join(moving)})"
+                raise fault(path, (section, name), message)
+    if not file.joints and not file.thrusters:
+        raise fault(path, ("joints",), f"'joints' is empty; {urdf.path.name} has {', '.join(moving) or 'no moving joint'}")
+    if file.thrusters and file.command_mode != "effort":
+        raise fault(path, ("command_mode",), f"thrusters need command_mode: effort, this is {file.command_mode}")
+    if forgotten := [name for name in moving if name not in where]:
+        raise fault(path, ("joints",), f"the URDF's joints {', '.join(forgotten)} are in neither 'joints' nor 'passive'")
+    frames: dict[tuple[str, ...], str | None] = {("tool_frame",): file.tool_frame, ("imu_frame",): file.imu_frame}
+    frames |= {("cameras", key, "frame"): camera.frame for key, camera in file.cameras.items()}
+    frames |= {("thrusters", key, "frame"): thruster.frame for key, thruster in file.thrusters.items()}
+    for location, frame in frames.items():
+        if frame is not None and frame not in urdf.links:
+            raise fault(path, location, f"{'.'.join(location)} '{frame}' is no link of {urdf.path.name}{closest(frame, urdf.links)}")
+
+
+def _joint(path: Path, urdf: Urdf, location: tuple[str, str], entry: _JointFile) -> Joint:
+    name = location[1]
     base = urdf.joints[name]
     limits = {}
     for key, widest, tighter in (
@@ -257,12 +266,12 @@ def _joint(path: Path, urdf: Urdf, name: str, entry: _JointFile) -> Joint:
     ):
         asked = getattr(entry, key)
         if asked is not None and tighter(asked, widest) != asked:
-            raise UserError(f"{path}: joint '{name}' asks for {key} {asked}, wider than the URDF's {widest}")
+            raise fault(path, (*location, key), f"joint '{name}' asks for {key} {asked}, wider than the URDF's {widest}")
         limits[key] = widest if asked is None else float(asked)
-    if not limits["lower"] < limits["upper"]:
-        raise UserError(f"{path}: joint '{name}' has lower {limits['lower']} and upper {limits['upper']}, lower must be below upper")
+    _check_order(path, location, f"joint '{name}'", limits["lower"], limits["upper"])
     if not limits["lower"] <= entry.home <= limits["upper"]:
-        raise UserError(f"{path}: joint '{name}' has its home at {entry.home}, outside {limits['lower']} to {limits['upper']}")
+        outside = f"outside {limits['lower']} to {limits['upper']}"
+        raise fault(path, (*location, "home"), f"joint '{name}' has its home at {entry.home}, {outside}")
     return Joint(
         name,
         base.kind,
@@ -277,11 +286,11 @@ def _joint(path: Path, urdf: Urdf, name: str, entry: _JointFile) -> Joint:
     )
 
 
-def _thruster(path: Path, urdf: Urdf, name: str, entry: _ThrusterFile) -> Joint:
-    if entry.frame not in urdf.links:
-        raise UserError(f"{path}: thruster '{name}' sits at '{entry.frame}', no link of {urdf.path.name}{closest(entry.frame, urdf.links)}")
-    if not entry.lower < entry.upper:
-        raise UserError(f"{path}: thruster '{name}' has lower {entry.lower} and upper {entry.upper}, lower must be below upper")
+def _thruster(path: Path, name: str, entry: _ThrusterFile) -> Joint:
+    location = ("thrusters", name)
+    _check_order(path, location, f"thruster '{name}'", entry.lower, entry.upper)
+    if not entry.lower <= entry.hold <= entry.upper:
+        raise fault(path, (*location, "hold"), f"thruster '{name}' has hold {entry.hold}, outside {entry.lower} to {entry.upper}")
     widest = max(abs(entry.lower), abs(entry.upper))
     return Joint(
         name,
@@ -294,6 +303,11 @@ def _thruster(path: Path, urdf: Urdf, name: str, entry: _ThrusterFile) -> Joint:
         frame=entry.frame,
         wrench=tuple(entry.wrench),
     )
+
+
+def _check_order(path: Path, location: tuple[str, str], what: str, lower: float, upper: float) -> None:
+    if not lower < upper:
+        raise fault(path, location, f"{what} has lower {lower} and upper {upper}, lower must be below upper")
 
 
 def with_limits(spec: RobotSpec, **limits: float) -> RobotSpec:

@@ -77,9 +77,12 @@ def read_urdf(path: Path) -> Urdf:
             )
         joints[joint.name] = joint
         parent_of[joint.child] = joint.parent
-    for joint in joints.values():
+    for joint, element in zip(joints.values(), robot.findall("joint"), strict=True):
         if joint.mimic and joint.mimic[0] not in joints:
-            raise UserError(f"{path}: joint '{joint.name}' mimics '{joint.mimic[0]}', which is not there{closest(joint.mimic[0], joints)}")
+            line = element.find("mimic").sourceline
+            raise UserError(
+                f"{path}:{line}: joint '{joint.name}' mimics '{joint.mimic[0]}', which is not there{closest(joint.mimic[0], joints)}"
+            )
     return Urdf(path, joints, tuple(links), _root(path, links, parent_of))
 
 

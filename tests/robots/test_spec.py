@@ -1,0 +1,142 @@
+"""robot.yaml: every robot that ships is sound, and one test per kind of fault in a file."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from ros_rl.errors import UserError
+from ros_rl.robots.spec import load_robot, robot_names, with_limits
+
+URDF = """\
+<robot name="two">
+  <link name="base"/>
+  <link name="arm"/>
+  <link name="finger"/>
+  <joint name="turn" type="revolute">
+    <parent link="base"/>
+    <child link="arm"/>
+    <limit lower="-1" upper="2" velocity="3" effort="4"/>
+  </joint>
+  <joint name="slide" type="prismatic">
+    <parent link="arm"/>
+    <child link="finger"/>
+    <limit lower="0" upper="0.1"/>
+  </joint>
+</robot>
+"""
+SOUND = """\
+name: two
+urdf: two.urdf
+control_rate: 50
+command_mode: effort
+joints:
+  turn: {home: 0.5, upper: 1.5, effort: 2}
+passive:
+  slide: {}
+thrusters:
+  jet: {frame: arm, wrench: [0, 0, 1, 0, 0, 0], lower: 0, upper: 5, hold: 1}
+cameras:
+  eye: {frame: finger, width: 320}
+tool_frame: finger
+"""
+
+
+def load(folder, text):
+    (folder / "two.urdf").write_text(URDF)
+    (folder / "robot.yaml").write_text(text)
+    return load_robot(folder / "robot.yaml")
+
+
+def test_urdf_and_yaml_together(tmp_path):
+    spec = load(tmp_path, SOUND)
+    assert spec.joint_names == ("turn", "jet")
+    assert spec.measured_names == ("turn", "jet", "slide")
+    assert spec.period == 0.02
+    np.testing.assert_array_equal(spec.home, [0.5, 0, 0])
+    np.testing.assert_array_equal(spec.lower, [-1, 0])
+    np.testing.assert_array_equal(spec.upper, [1.5, 5])
+    np.testing.assert_array_equal(spec.command_limits, [[-2, 0], [2, 5]])
+    assert spec.joints[1].hold == 1
+    assert (spec.cameras[0].width, spec.cameras[0].height) == (320, 480)
+
+
+def test_command_limits_follow_the_command_mode(tmp_path):
+    spec = load(tmp_path, SOUND)
+    turn = dataclasses.replace(spec, joints=spec.joints[:1])
+    np.testing.assert_array_equal(dataclasses.replace(turn, command_mode="position").command_limits, [[-1], [1.5]])
+    np.testing.assert_array_equal(dataclasses.replace(turn, command_mode="velocity").command_limits, [[-3], [3]])
+
+
+def test_with_limits_only_tightens(tmp_path):
+    spec = with_limits(load(tmp_path, SOUND), velocity=1.0, effort=100.0)
+    np.testing.assert_array_equal(spec.velocity, [1, 1])
+    np.testing.assert_array_equal(spec.effort, [2, 5])
+
+
+FAULTS = {
+    "no YAML": ("tool_frame:", "tool_frame: [", ":14: not valid YAML: "),
+    "no mapping": (SOUND, "- name\n", ":1: expected 'key: value' lines, found list"),
+    "unknown key": ("tool_frame", "tool_fram", ":13: unknown key 'tool_fram', did you mean 'tool_frame'?"),
+    "unknown key of a joint": ("home", "hme", ":6: unknown key 'joints.turn.hme'"),
+    "missing key": ("control_rate: 50\n", "", ":1: key 'control_rate' is missing"),
+    "missing key of a camera": ("frame: finger, ", "", ":12: key 'cameras.eye.frame' is missing"),
+    "text for a number": ("50", "fast", ":3: 'control_rate' should be a valid number, got 'fast'"),
+    "quoted number": ("50", "'50'", ":3: 'control_rate' should be a valid number, got '50'"),
+    "rate of zero": ("50", "0", ":3: 'control_rate' should be greater than 0, got 0"),
+    "infinite rate": ("50", ".inf", ":3: 'control_rate' should be a finite number, got inf"),
+    "unknown mode": ("mode: effort", "mode: torque", ":4: 'command_mode' should be 'position', 'velocity' or 'effort', got 'torque'"),
+    "short wrench": ("[0, 0, 1, 0, 0, 0]", "[0, 0, 1]", ":10: 'thrusters.jet.wrench' List should have at least 6 items"),
+    "no joints": (
+        SOUND,
+        "name: x\nurdf: two.urdf\ncontrol_rate: 1\ncommand_mode: effort\n",
+        ":1: 'joints' is empty; two.urdf has turn, slide",
+    ),
+    "unknown joint": ("turn:", "trun:", ":6: joint 'trun' is no moving joint of two.urdf, did you mean 'turn'? (it has: turn, slide)"),
+    "joint forgotten": ("passive:\n  slide: {}\n", "", ":5: the URDF's joints slide are in neither 'joints' nor 'passive'"),
+    "joint twice": ("passive:\n", "passive:\n  turn: {}\n", ":8: 'turn' stands under 'passive' and under 'joints'"),
+    "wider limit": ("upper: 1.5", "upper: 2.5", ":6: joint 'turn' asks for upper 2.5, wider than the URDF's 2.0"),
+    "limits swapped": ("upper: 1.5", "upper: -2", ":6: joint 'turn' has lower -1.0 and upper -2.0, lower must be below upper"),
+    "home outside": ("home: 0.5", "home: 1.6", ":6: joint 'turn' has its home at 1.6, outside -1.0 to 1.5"),
+    "unknown tool": (
+        "tool_frame: finger",
+        "tool_frame: fingers",
+        ":13: tool_frame 'fingers' is no link of two.urdf, did you mean 'finger'?",
+    ),
+    "unknown camera frame": ("{frame: finger", "{frame: head", ":12: cameras.eye.frame 'head' is no link of two.urdf"),
+    "unknown thruster frame": ("frame: arm", "frame: am", ":10: thrusters.jet.frame 'am' is no link of two.urdf, did you mean 'arm'?"),
+    "thruster limits": ("lower: 0, upper: 5", "lower: 5, upper: 0", ":10: thruster 'jet' has lower 5.0 and upper 0.0, lower must be below"),
+    "thruster hold": ("hold: 1", "hold: 6", ":10: thruster 'jet' has hold 6.0, outside 0.0 to 5.0"),
+    "thruster in position mode": ("mode: effort", "mode: position", ":4: thrusters need command_mode: effort, this is position"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_names_the_place_of_a_fault(fault, tmp_path):
+    right, wrong, message = FAULTS[fault]
+    assert right in SOUND
+    with pytest.raises(UserError) as caught:
+        load(tmp_path, SOUND.replace(right, wrong))
+    assert str(caught.value).startswith(f"{tmp_path / 'robot.yaml'}{message}")
+
+
+def test_unknown_robot_lists_those_that_ship():
+    with pytest.raises(UserError, match=r"unknown robot 'arn', did you mean 'arm'\? \(known: arm, cartpole, "):
+        load_robot("arn")
+
+
+@pytest.mark.parametrize("name", robot_names())
+def test_robots_that_ship(name):
+    spec = load_robot(name)
+    assert spec.name == name
+    assert spec.description
+    assert np.isfinite(spec.lower).all()
+    assert np.isfinite(spec.upper).all()
+    assert (spec.effort > 0).all()
+    for joint in spec.joints:
+        assert joint.lower <= joint.home <= joint.upper
+        if spec.command_mode == "position":
+            assert joint.stiffness > 0
+            assert joint.damping > 0
+    if spec.floating_base:
+        assert spec.imu_frame

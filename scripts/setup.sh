@@ -47,7 +47,8 @@ install_torch() {
 }
 
 pip_install() {
-  "$venv/bin/python" -m pip install -q --disable-pip-version-check "$@"
+  # Without the general advice that setuptools gives on every editable install.
+  PYTHONWARNINGS=ignore "$venv/bin/python" -m pip install -q --disable-pip-version-check "$@"
 }
 
 command -v "$python" >/dev/null || fail "python3 is missing; run: apt-get install -y python3"

@@ -54,9 +54,9 @@ class DifferentialIK:
         self._frame = frame
         self._carrying = np.array([spec.joint_names.index(name) for name in carrying])
         self._lower, self._upper = spec.lower[self._carrying], spec.upper[self._carrying]
+        self._random_range = np.nan_to_num(self._lower, neginf=-np.pi), np.nan_to_num(self._upper, posinf=np.pi)
         self._speed = spec.velocity[self._carrying]
-        self._chain = _chain(model, carrying, frame)
-        self._chain.lowerPositionLimit, self._chain.upperPositionLimit = self._pin(self._lower), self._pin(self._upper)
+        self._chain = _chain(model, self._carrying, frame)
         self._limits = [ConfigurationLimit(self._chain, _LIMIT_GAIN), VelocityLimit(self._chain, self._speed)]
         self._state = pink.Configuration(self._chain, self._chain.createData(), pin.neutral(self._chain), copy_data=False)
         self._reach = pink.FrameTask(_TARGET, position_cost=_POSITION_COST, orientation_cost=_ROTATION_COST)
@@ -125,7 +125,7 @@ class DifferentialIK:
                 if remaining[0] <= distance and remaining[1] <= angle:
                     return start
             nearest = min(nearest, remaining)
-            start[self._carrying] = random.uniform(self._lower, self._upper)
+            start[self._carrying] = random.uniform(*self._random_range)
         position = ", ".join(f"{x:.3f}" for x in target.position)
         raise Unreachable(
             f"'{self._frame}' cannot be brought to ({position}) m with the asked rotation: "
@@ -150,10 +150,17 @@ def _carrying_joints(model: RobotModel, frame: str) -> list[str]:
     return carrying
 
 
-def _chain(model: RobotModel, carrying: list[str], frame: str) -> pin.Model:
+def _chain(model: RobotModel, carrying: np.ndarray, frame: str) -> pin.Model:
     """Returns the Pinocchio model of the carrying joints alone, with the frame under a name that no joint has."""
-    locked = [index for index, name in enumerate(model.pin.names) if index > 0 and name not in carrying]
+    joints = [model.spec.joints[index] for index in carrying]
+    names = {joint.name for joint in joints}
+    locked = [index for index, name in enumerate(model.pin.names) if index > 0 and name not in names]
     chain = pin.buildReducedModel(model.pin, locked, pin.neutral(model.pin))
     link = chain.frames[chain.getFrameId(frame, pin.FrameType.BODY)]
     chain.addFrame(pin.Frame(_TARGET, link.parentJoint, link.placement, pin.FrameType.OP_FRAME))
+    # robot.yaml may be stricter than the URDF. A continuous joint has no limits here either.
+    for joint, in_chain in zip(joints, chain.joints[1:], strict=True):
+        if joint.kind != "continuous":
+            chain.lowerPositionLimit[in_chain.idx_q] = joint.lower
+            chain.upperPositionLimit[in_chain.idx_q] = joint.upper
     return chain

@@ -115,6 +115,18 @@ def test_floating_base_is_taken_as_fixed():
     np.testing.assert_allclose(ik.solve(model.spec.home, target), moved, atol=2e-3)
 
 
+def test_turns_a_joint_without_limits(tmp_path):
+    shipped = load_robot("cartpole")
+    (tmp_path / "robot.yaml").write_text(
+        f"name: crane\nurdf: {shipped.urdf}\ncontrol_rate: 100\ncommand_mode: velocity\njoints:\n  slider: {{lower: -0.5}}\n  pole: {{}}\n"
+    )
+    model = RobotModel(load_robot(tmp_path / "robot.yaml"))
+    ik = DifferentialIK(model, "pole")
+    np.testing.assert_allclose(ik.solve(np.array([0.0, 2.0]), model.frame_pose("pole", np.array([0.4, 4.0]))), [0.4, 4.0], atol=2e-3)
+    with pytest.raises(Unreachable):
+        ik.solve(np.zeros(2), model.frame_pose("pole", np.array([-0.6, 0.0])))
+
+
 def test_unreachable_target_says_how_near_it_came(model, ik):
     with pytest.raises(Unreachable, match=r"'tool' cannot be brought to \(2\.000, 0\.000, 0\.000\) m .* is 1\.\d+ m and"):
         ik.solve(model.spec.home, Pose(np.array([2.0, 0, 0]), np.eye(3)))

@@ -1,0 +1,116 @@
+"""Tests of ros_rl.sim.reset."""
+
+import dataclasses
+import itertools
+
+import mujoco
+import numpy as np
+import pytest
+
+from ros_rl.errors import UserError
+from ros_rl.robots.spec import load_robot
+from ros_rl.sim.build import build
+from ros_rl.sim.reset import measured_positions, reset, resting_command
+from ros_rl.sim.task import PoseRange, Reset, load_task
+
+SEEDS = range(30)
+
+
+@pytest.fixture(scope="module")
+def tabletop():
+    return build(load_robot("arm"), "tabletop"), load_task("stack_red_on_blue")
+
+
+def poses(model, data) -> dict[str, np.ndarray]:
+    return {name: data.qpos[model.free_qpos(model.object_joint(name))].copy() for name in model.objects}
+
+
+def test_objects_lie_in_their_ranges_apart_and_untouched(tabletop):
+    model, task = tabletop
+    data = mujoco.MjData(model.mj)
+    for seed in SEEDS:
+        reset(model, data, task, seed)
+        assert data.contact.dist.min(initial=0.0) > -1e-6
+        placed = poses(model, data)
+        for name, where in task.reset.objects.items():
+            assert where.x[0] <= placed[name][0] <= where.x[1]
+            assert where.y[0] <= placed[name][1] <= where.y[1]
+            assert np.linalg.norm(placed[name][3:]) == pytest.approx(1.0)
+        for one, other in itertools.combinations(placed.values(), 2):
+            assert np.linalg.norm(one[:2] - other[:2]) >= task.reset.min_distance
+
+
+def test_objects_stay_where_they_were_put(tabletop):
+    model, task = tabletop
+    data = mujoco.MjData(model.mj)
+    for seed in SEEDS[:3]:
+        reset(model, data, task, seed)
+        before = poses(model, data)
+        mujoco.mj_step(model.mj, data, 500)
+        for name, pose in poses(model, data).items():
+            np.testing.assert_allclose(pose[:3], before[name][:3], atol=1e-4)
+
+
+def test_seeds_differ_and_repeat(tabletop):
+    model, task = tabletop
+    one, other = mujoco.MjData(model.mj), mujoco.MjData(model.mj)
+    reset(model, one, task, 1)
+    reset(model, other, task, 2)
+    assert not np.array_equal(one.qpos, other.qpos)
+    mujoco.mj_step(model.mj, other, 10)
+    reset(model, other, task, 1)
+    np.testing.assert_array_equal(one.qpos, other.qpos)
+    np.testing.assert_array_equal(one.qacc_warmstart, other.qacc_warmstart)
+
+
+def test_joint_noise_stays_within_limits_and_mimics_follow(tabletop):
+    model, task = tabletop
+    noisy = dataclasses.replace(task, reset=Reset(joint_noise={"*": 1.0}))
+    data = mujoco.MjData(model.mj)
+    for seed in SEEDS:
+        reset(model, data, noisy, seed)
+        positions = measured_positions(model, data)
+        assert (positions >= model.spec.lower).all()
+        assert (positions <= model.spec.upper).all()
+        assert data.joint("finger_joint2").qpos[0] == data.joint("finger_joint1").qpos[0]
+        np.testing.assert_array_equal(data.ctrl[model.actuators], positions)
+
+
+def test_a_floating_base_is_lifted_out_of_the_ground():
+    spec = load_robot("quadruped")
+    model = build(spec, "floor")
+    task = dataclasses.replace(load_task("quadruped_stand"), reset=Reset(joint_noise={"*": 0.3}))
+    data = mujoco.MjData(model.mj)
+    for seed in SEEDS:
+        reset(model, data, task, seed)
+        assert data.contact.dist.min(initial=0.0) > -1e-6
+
+
+def test_without_a_task_the_robot_is_at_home():
+    spec = load_robot("quadruped")
+    model = build(spec, "floor")
+    data = mujoco.MjData(model.mj)
+    reset(model, data, None, 0)
+    np.testing.assert_array_equal(measured_positions(model, data), spec.home)
+    np.testing.assert_allclose(data.qpos[:2], 0.0)
+
+
+def test_resting_command_is_the_position_or_hold():
+    quadrotor = load_robot("quadrotor")
+    np.testing.assert_array_equal(resting_command(quadrotor, np.zeros(4)), [joint.hold for joint in quadrotor.joints])
+    cartpole = load_robot("cartpole")
+    np.testing.assert_array_equal(resting_command(cartpole, np.ones(2)), [0.0])
+
+
+@pytest.mark.parametrize(
+    ("ranges", "message"),
+    [
+        (Reset(joint_noise={"elbow*": 0.1}), r"stack_red_on_blue.yaml: unknown joint 'elbow\*'"),
+        (Reset(objects={"green_block": PoseRange([0.0, 1.0], [0.0, 1.0])}), "unknown object 'green_block'"),
+        (Reset(objects={"red_block": PoseRange([0.4, 0.41], [0.0, 0.1])}, min_distance=5.0), "found no places for red_block"),
+    ],
+)
+def test_what_does_not_fit_is_named(tabletop, ranges, message):
+    model, task = tabletop
+    with pytest.raises(UserError, match=message):
+        reset(model, mujoco.MjData(model.mj), dataclasses.replace(task, reset=ranges), 0)

@@ -1,0 +1,170 @@
+"""Tests of ros_rl.sim.task: files that are refused with their line, and how episodes are judged."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from ros_rl.errors import UserError
+from ros_rl.hardware.interface import Observation
+from ros_rl.robots.spec import load_robot
+from ros_rl.sim.task import TaskMonitor, TaskState, load_task, task_names, tolerance
+
+CARTPOLE = """\
+robot: cartpole
+scene: floor
+policy: cartpole_lqr
+instruction: balance the pole
+time_limit: 2.0
+success:
+  hold: 1.0
+  all:
+    - within: {quantity: joint_position.pole, bounds: [-0.2, 0.2]}
+failure:
+  - outside: {quantity: joint_position.pole, bounds: [-0.8, 0.8]}
+reward:
+  success: 5.0
+  terms:
+    - {quantity: joint_position.pole, bounds: [-0.1, 0.1], margin: 0.5, weight: 2.0}
+"""
+
+
+def task_file(tmp_path, text: str):
+    path = tmp_path / "task.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def monitor(tmp_path) -> TaskMonitor:
+    return TaskMonitor(load_task(task_file(tmp_path, CARTPOLE)), load_robot("cartpole"))
+
+
+def at(stamp: float, pole: float, **fields) -> Observation:
+    return Observation(stamp, np.array([0.0, pole]), np.zeros(2), np.zeros(2), **fields)
+
+
+@pytest.mark.parametrize("name", task_names())
+def test_every_task_loads_for_its_robot(name):
+    task = load_task(name)
+    assert task.instruction
+    assert task.paraphrases
+    TaskMonitor(task, load_robot(task.robot))
+
+
+@pytest.mark.parametrize(
+    ("line", "replacement", "message"),
+    [
+        ("time_limit: 2.0", "time_limit: -2.0", r"task.yaml:5: 'time_limit' .*greater than 0"),
+        ("time_limit: 2.0", "time_limits: 2.0", r"task.yaml:\d+: .*time_limit"),
+        ("  hold: 1.0", "  hold: soon", r"task.yaml:7: 'success.hold'"),
+        ("quantity: joint_position.pole, bounds: [-0.2", "quantity: joint_positon.pole, bounds: [-0.2", r"task.yaml:9: .*'joint_position'"),
+        ("bounds: [-0.8, 0.8]", "bounds: [0.8, -0.8]", r"task.yaml:11: .*lower not above upper"),
+        ("  - outside:", "  - beyond:", r"task.yaml:11: unknown key 'failure.0.beyond'"),
+        ("- within:", "- outside: {quantity: tilt, bounds: [0, 1]}\n      within:", r"task.yaml:9: .*exactly one of within, outside"),
+        ("margin: 0.5, ", "", r"task.yaml:15: key 'reward.terms.0.margin' is missing"),
+    ],
+)
+def test_bad_files_are_refused_with_their_line(tmp_path, line, replacement, message):
+    assert line in CARTPOLE
+    with pytest.raises(UserError, match=message) as caught:
+        load_task(task_file(tmp_path, CARTPOLE.replace(line, replacement, 1)))
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_task():
+    with pytest.raises(UserError, match="unknown task 'push_buton', did you mean 'push_button'"):
+        load_task("push_buton")
+
+
+def test_a_task_for_another_robot_is_refused():
+    with pytest.raises(UserError, match="is for the robot 'cartpole', not for 'arm'"):
+        TaskMonitor(load_task("cartpole_balance"), load_robot("arm"))
+
+
+def test_a_joint_that_the_robot_lacks_is_refused(tmp_path):
+    task = load_task(task_file(tmp_path, CARTPOLE.replace("joint_position.pole", "joint_position.hinge")))
+    with pytest.raises(UserError, match=r"task.yaml: unknown joint 'hinge'"):
+        TaskMonitor(task, load_robot("cartpole"))
+
+
+def test_success_needs_the_whole_hold_time(monitor):
+    states = [monitor.update(at(stamp, pole)) for stamp, pole in [(0.0, 0.1), (0.6, 0.3), (0.7, 0.1), (1.6, 0.1), (1.7, 0.1)]]
+    assert [state.success for state in states] == [False, False, False, False, True]
+    assert states[-1] == TaskState(reward=7.0, success=True, terminated=True, truncated=False, reason="success")
+
+
+def test_failure_ends_the_episode_and_says_why(monitor):
+    state = monitor.update(at(0.0, 0.9))
+    assert (state.success, state.terminated, state.truncated) == (False, True, False)
+    assert state.reason == "joint_position.pole is 0.9, outside -0.8 to 0.8"
+
+
+def test_the_time_limit_truncates(monitor):
+    monitor.update(at(0.0, 0.5))
+    assert not monitor.update(at(1.99, 0.5)).done
+    state = monitor.update(at(2.0, 0.5))
+    assert (state.success, state.terminated, state.truncated, state.reason) == (False, False, True, "time limit of 2 s")
+
+
+@pytest.mark.parametrize("pole", [0.1, 0.9])
+def test_an_end_at_the_time_limit_is_an_end(monitor, pole):
+    monitor.update(at(0.0, 0.5))
+    monitor.update(at(1.0, 0.1))
+    state = monitor.update(at(2.0, pole))
+    assert state.terminated
+    assert not state.truncated
+
+
+def test_reset_forgets_time_and_hold(monitor):
+    monitor.update(at(0.0, 0.1))
+    monitor.reset()
+    assert not monitor.update(at(5.0, 0.1)).done
+    assert monitor.update(at(6.0, 0.1)).success
+
+
+def test_success_needs_no_reset_to_zero(monitor):
+    """Stamps of a real robot start anywhere; an episode's time runs from its first observation."""
+    monitor.update(at(1e6, 0.5))
+    assert monitor.update(at(1e6 + 2.0, 0.5)).truncated
+
+
+def test_tolerance():
+    assert tolerance(0.3, [0.0, 0.5], 1.0) == 1.0
+    assert tolerance(1.5, [0.0, 0.5], 1.0) == pytest.approx(0.1)
+    assert tolerance(-0.5, [0.0, 0.5], 1.0) == pytest.approx(0.1 ** (0.5**2))
+    assert 0.0 <= tolerance(1e9, [0.0, 0.5], 1.0) < 1e-9
+
+
+def pose(x: float, y: float, z: float) -> np.ndarray:
+    return np.array([x, y, z, 1.0, 0.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("condition", "position", "holds"),
+    [
+        ("inside: {object: a, container: b, radius: 0.05, height: 0.04}", (0.54, 0.0, 0.13), True),
+        ("inside: {object: a, container: b, radius: 0.05, height: 0.04}", (0.56, 0.0, 0.13), False),
+        ("inside: {object: a, container: b, radius: 0.05, height: 0.04}", (0.5, 0.0, 0.15), False),
+        ("inside: {object: a, container: b, radius: 0.05, height: 0.04}", (0.5, 0.0, 0.09), False),
+        ("stacked: {object: a, support: b, height: 0.04, radius: 0.02}", (0.51, 0.01, 0.141), True),
+        ("stacked: {object: a, support: b, height: 0.04, radius: 0.02}", (0.51, 0.02, 0.141), False),
+        ("stacked: {object: a, support: b, height: 0.04, radius: 0.02}", (0.5, 0.0, 0.16), False),
+        ("pressed: {joint: button, depth: 0.008}", (0.5, 0.0, 0.0), True),
+        ("pressed: {joint: button, depth: 0.011}", (0.5, 0.0, 0.0), False),
+    ],
+)
+def test_conditions_on_objects(tmp_path, condition, position, holds):
+    text = CARTPOLE.replace("within: {quantity: joint_position.pole, bounds: [-0.2, 0.2]}", condition).replace("hold: 1.0", "hold: 0.0")
+    monitor = TaskMonitor(load_task(task_file(tmp_path, text)), load_robot("cartpole"))
+    seen = {"a": pose(*position), "b": pose(0.5, 0.0, 0.1), "button": np.array([0.01, 0.0])}
+    assert monitor.update(at(0.0, 0.5, privileged=seen)).success is holds
+    with pytest.raises(UserError, match="unknown object or joint in the simulator state"):
+        monitor.update(at(0.0, 0.5))
+
+
+def test_tasks_are_values():
+    task = load_task("cartpole_balance")
+    assert task == load_task("cartpole_balance")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        task.time_limit = 1.0

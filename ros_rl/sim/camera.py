@@ -41,7 +41,12 @@ class CameraRenderer:
         renderers = self._local.renderers
         if size not in renderers:
             renderers[size] = _new_renderer(self.model.mj, *size)
-        renderers[size].update_scene(data, camera)
+        view = mujoco.MjvCamera()
+        view.type, view.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, self.model.mj.camera(camera).id
+        # Infinite planes are centred under the camera that the scene had before; without this, an image would depend on
+        # the one rendered before it.
+        mujoco.mjv_updateCamera(self.model.mj, data, view, renderers[size].scene)
+        renderers[size].update_scene(data, view)
         return renderers[size].render()
 
     def close(self) -> None:

@@ -201,5 +201,5 @@ def test_unknown_scene():
 def test_position_mode_needs_stiffness():
     spec = load_robot("arm")
     slack = dataclasses.replace(spec, joints=(dataclasses.replace(spec.joints[0], stiffness=0.0), *spec.joints[1:]))
-    with pytest.raises(UserError, match="joint 'joint1' has stiffness 0.0, position mode needs more than 0"):
+    with pytest.raises(UserError, match=r"joint 'joint1' has stiffness 0\.0, position mode needs more than 0"):
         build(slack, "floor")

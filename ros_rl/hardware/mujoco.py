@@ -169,10 +169,8 @@ class MujocoRobot:
     def _images(self) -> dict[str, np.ndarray]:
         now = self._stamp()
         for name in self.cameras:
-            # A small part of a frame is added so that a frame due now is not missed by rounding.
-            due = math.floor(now * self.model.cameras[name].rate + 1e-6)
-            last = self._frames.get(name)
-            if last is None or due > math.floor(last.stamp * self.model.cameras[name].rate + 1e-6):
+            camera, last = self.model.cameras[name], self._frames.get(name)
+            if last is None or camera.frame_index(now) > camera.frame_index(last.stamp):
                 self._frames[name] = Frame(self._renderer.render(self.data, name), now)
         return {name: self._frames[name].image.copy() for name in self.cameras}
 
@@ -188,7 +186,7 @@ class MujocoRobot:
 
     def _check_state(self) -> None:
         """Raises a RobotFault if the simulation has diverged."""
-        counts = np.array([(warning.lastinfo, warning.number) for warning in self.data.warning])
-        what = divergence.describe(self.model.mj, self.data.qvel, self.data.qacc, counts)
+        warnings = np.column_stack([self.data.warning.lastinfo, self.data.warning.number])
+        what = divergence.describe(self.model.mj, self.data.qvel, self.data.qacc, warnings)
         if what:
             raise RobotFault(f"the simulation of '{self.spec.name}' diverged at {self.data.time:.3f} s: {what}")

@@ -14,7 +14,7 @@ from mujoco import mjtObj
 
 from ros_rl import paths
 from ros_rl.errors import UserError
-from ros_rl.robots.spec import Camera, Joint, RobotSpec
+from ros_rl.robots.spec import EXTERNAL_CAMERA_RATE, Camera, Joint, RobotSpec
 from ros_rl.robots.urdf import MOVING, Urdf, read_urdf
 
 SCENE_FILES = "sim/scenes/*.xml"
@@ -27,7 +27,6 @@ IMU_SENSORS = {
 }
 _IMU_SITE = "imu_site"
 _BASE_JOINT = "floating_base"
-_SCENE_CAMERA_RATE = 30.0
 _LONGEST_TIMESTEP = 0.002
 _COLLISION_GROUP = 3  # MuJoCo's viewers and renderers do not draw this group unless asked
 
@@ -161,25 +160,24 @@ def _compile(path: Path, world: mujoco.MjSpec) -> mujoco.MjModel:
         raise UserError(f"{path}: {_one_line(error)}") from None
 
 
-def _read_robot(spec: RobotSpec, urdf: Urdf) -> mujoco.MjSpec:
-    """Returns the URDF as an MjSpec with base joint, actuators, IMU and cameras."""
+def _read_urdf(urdf: Urdf) -> mujoco.MjSpec:
+    """Returns the URDF as it stands: no link merged, no shape dropped, no inertia guessed from shapes."""
     tree = etree.parse(str(urdf.path), etree.XMLParser(remove_comments=True, resolve_entities=False))
-    extension = tree.getroot().find("mujoco")
-    if extension is None:
-        extension = etree.SubElement(tree.getroot(), "mujoco")
-    compiler = extension.find("compiler")
-    if compiler is None:
-        compiler = etree.SubElement(extension, "compiler")
-    compiler.set("discardvisual", "false")
-    compiler.set("fusestatic", "false")  # so that every link can be found by its name
-    compiler.set("inertiafromgeom", "false")  # the URDF's inertia as it stands: a guess from shapes would hide that it is missing
-    compiler.set("balanceinertia", "false")
-    compiler.set("strippath", "false")
-    compiler.set("meshdir", str(urdf.path.parent))
+    settings = tree.getroot().find("mujoco/compiler")
+    if settings is None:
+        settings = etree.SubElement(etree.SubElement(tree.getroot(), "mujoco"), "compiler")
+    for key in ("discardvisual", "fusestatic", "inertiafromgeom", "balanceinertia", "strippath"):
+        settings.set(key, "false")
+    settings.set("meshdir", str(urdf.path.parent))
     try:
-        robot = mujoco.MjSpec.from_string(etree.tostring(tree.getroot(), encoding="unicode"))
+        return mujoco.MjSpec.from_string(etree.tostring(tree.getroot(), encoding="unicode"))
     except ValueError as error:
         raise UserError(f"{urdf.path}: {_one_line(error)}") from None
+
+
+def _read_robot(spec: RobotSpec, urdf: Urdf) -> mujoco.MjSpec:
+    """Returns the URDF with what the robot's spec adds: base joint, actuators, IMU and cameras."""
+    robot = _read_urdf(urdf)
     for body in robot.bodies:
         _hide_collision_shapes(body)
     for equality in robot.equalities:  # MuJoCo makes one of each <mimic>
@@ -257,7 +255,7 @@ def _prepare_rendering(spec: RobotSpec, world: mujoco.MjSpec) -> dict[str, Camer
     cameras = {}
     for camera in world.cameras:
         name, (width, height) = camera.name, (int(size) for size in camera.resolution)
-        cameras[name] = of_robot.get(name) or Camera(name, name, width, height, float(camera.fovy), _SCENE_CAMERA_RATE)
+        cameras[name] = of_robot.get(name) or Camera(name, name, width, height, float(camera.fovy), EXTERNAL_CAMERA_RATE)
     visual = world.visual
     visual.global_.offwidth = max([visual.global_.offwidth, *(camera.width for camera in cameras.values())])
     visual.global_.offheight = max([visual.global_.offheight, *(camera.height for camera in cameras.values())])

@@ -69,6 +69,12 @@ class DisturbedRobot:
         self.spec = robot.spec
         self.config = config
         self._delay = round(config.action_delay * self.spec.control_rate)
+        self._history: deque[tuple[Observation, dict[str, float]]] = deque()  # observations and the stamps of their images
+        self._pending: deque[JointCommand] = deque()
+        self._sent: JointCommand | None = None
+        self._frames: dict[str, tuple[np.ndarray, float]] = {}
+        self._newest_frame: dict[str, float] = {}
+        self._delivered_stamps: dict[str, float] = {}
         self._start(seed)
 
     @property
@@ -127,12 +133,12 @@ class DisturbedRobot:
         self._seed = seed
         # A stream of its own: the robot's initial state is drawn from the same seed.
         self._random = np.random.default_rng([seed, 1])
-        self._history: deque[tuple[Observation, dict[str, float]]] = deque()
-        self._pending: deque[JointCommand] = deque()
-        self._sent: JointCommand | None = None
-        self._frames: dict[str, tuple[np.ndarray, float]] = {}
-        self._newest_frame: dict[str, float] = {}
-        self._delivered_stamps: dict[str, float] = {}
+        self._history.clear()
+        self._pending.clear()
+        self._sent = None
+        self._frames.clear()
+        self._newest_frame.clear()
+        self._delivered_stamps = {}
 
     def _disturb(self, measured: Observation) -> tuple[Observation, dict[str, float]]:
         """Returns a measurement with noise and lost frames, and the stamps of its images."""

@@ -86,10 +86,14 @@ def _position(observation: Observation, name: str) -> np.ndarray:
 def _base(observation: Observation, kind: str) -> np.ndarray:
     """Position or velocity of the base: the true one in simulation, else the odometry's."""
     true = observation.privileged.get({"base_position": "base_pose", "base_velocity": "base_velocity"}[kind])
-    measured = getattr(observation, kind) if true is None else true[:3]
-    if measured is None:
-        raise UserError(f"the robot measures no {kind}; it needs odometry")
-    return measured
+    return _measured(observation, kind) if true is None else true[:3]
+
+
+def _measured(observation: Observation, name: str) -> np.ndarray:
+    value: np.ndarray | None = getattr(observation, name)
+    if value is None:
+        raise UserError(f"the observation has no {name}, which the task reads")
+    return value
 
 
 def _tool(name: str, spec: RobotSpec) -> Quantity:
@@ -106,12 +110,12 @@ def _tool(name: str, spec: RobotSpec) -> Quantity:
 
 
 def _tilt(observation: Observation) -> float:
-    _, x, y, _ = observation.base_quat
+    _, x, y, _ = _measured(observation, "base_quat")
     return float(np.arccos(np.clip(1.0 - 2.0 * (x * x + y * y), -1.0, 1.0)))
 
 
 def _command_error(observation: Observation) -> float:
-    w, x, y, z = observation.base_quat
+    w, x, y, z = _measured(observation, "base_quat")
     yaw = np.arctan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
     vx, vy, _ = _base(observation, "base_velocity")
     forward = np.cos(yaw) * vx + np.sin(yaw) * vy
@@ -120,4 +124,4 @@ def _command_error(observation: Observation) -> float:
 
 
 def _turn_error(observation: Observation) -> float:
-    return float(abs(observation.base_gyro[2] - observation.command[2]))
+    return float(abs(_measured(observation, "base_gyro")[2] - observation.command[2]))

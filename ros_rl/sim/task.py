@@ -325,6 +325,7 @@ def _condition(entry: Condition, spec: RobotSpec) -> _Check:
         return _inside(entry.inside)
     if entry.stacked is not None:
         return _stacked(entry.stacked)
+    assert entry.pressed is not None  # a condition is exactly one of these
     return _pressed(entry.pressed)
 
 

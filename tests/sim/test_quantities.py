@@ -57,7 +57,7 @@ def test_the_base_is_read_from_the_simulator_where_there_is_no_odometry():
     spec = load_robot("quadruped")
     height = quantity("base_position.z", spec)
     assert height(observe(spec, privileged={"base_pose": np.array([0.0, 0.0, 0.3, 1.0, 0.0, 0.0, 0.0])})) == 0.3
-    with pytest.raises(UserError, match="measures no base_position; it needs odometry"):
+    with pytest.raises(UserError, match="the observation has no base_position, which the task reads"):
         height(observe(spec))
 
 

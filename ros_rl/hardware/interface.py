@@ -1,7 +1,7 @@
 """The types that travel along the data path, and what every robot, simulated or real, offers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -48,6 +48,10 @@ class Observation:
     command: np.ndarray = field(default_factory=lambda: np.zeros(3))
     instruction: str = ""
     privileged: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def told(self, command: np.ndarray, instruction: str) -> "Observation":
+        """Returns the same measurement with what the robot was told to do."""
+        return replace(self, command=command, instruction=instruction)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from ros_rl.hardware.interface import ActionChunk, Observation
 class ObservationKey:
     """One thing a policy reads: a field of `Observation` (or ``images.<camera>``, ``privileged.<name>``) and its size.
 
-    `history` is the number of newest observations stacked along a new first axis; 1 means the newest alone.
+    ``instruction`` has the shape () and is text. `history` is the number of newest observations stacked along a new first axis; 1 means the newest alone.
     """
 
     name: str
@@ -35,6 +35,11 @@ class PolicySpec:
     observation: tuple[ObservationKey, ...]
     rate: float
     chunk: int = 1
+
+    @property
+    def reads_instruction(self) -> bool:
+        """Whether it needs to be told what to do."""
+        return any(key.name == "instruction" for key in self.observation)
 
     @property
     def privileged(self) -> bool:

@@ -17,7 +17,7 @@ def field_value(observation: Observation, name: str) -> np.ndarray | None:
 
 
 class ObservationBuilder:
-    """Builds what a policy reads; keeps the history between calls."""
+    """Builds the arrays that a policy reads; keeps the history between calls."""
 
     def __init__(self, spec: PolicySpec):
         """Prepares for the keys of one policy.
@@ -25,11 +25,11 @@ class ObservationBuilder:
         Raises:
             UserError: a key names no field of `Observation`.
         """
-        self._keys = spec.observation
+        self._keys = tuple(key for key in spec.observation if key.name != "instruction")
         self._history: dict[str, deque[np.ndarray]] = {}
         for key in self._keys:
             group = key.name.split(".")[0]
-            if group not in Observation.__dataclass_fields__ or group in ("stamp", "instruction"):
+            if group not in Observation.__dataclass_fields__ or group == "stamp":
                 raise UserError(
                     f"observation key '{key.name}' names no measured field (known: {', '.join(sorted(Observation.__dataclass_fields__))})"
                 )

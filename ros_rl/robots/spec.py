@@ -1,5 +1,6 @@
 """What the stack knows of a robot: joints in command order, limits, gains, frames and sensors."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,6 +17,7 @@ from ros_rl.robots.urdf import MOVING, Urdf, read_urdf
 
 CommandMode = Literal["position", "velocity", "effort"]
 ROBOT_FILES = "urdf/*/robot.yaml"
+EXTERNAL_CAMERA_RATE = 30.0  # Hz, of a camera that stands in the world and not on the robot
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,11 @@ class Camera:
     height: int
     fovy: float
     rate: float
+
+    def frame_index(self, stamp: float) -> int:
+        """Returns the number of the newest frame due at a time in s; the first frame, number 0, is due at 0."""
+        # A small part of a frame is added so that a frame due now is not missed by rounding.
+        return math.floor(stamp * self.rate + 1e-6)
 
 
 @dataclass(frozen=True)
@@ -116,6 +123,11 @@ class RobotSpec:
     def effort(self) -> np.ndarray:
         """Effort limits of the commanded joints, shape (n,)."""
         return np.array([joint.effort for joint in self.joints])
+
+    def camera(self, name: str) -> Camera:
+        """Returns one of the robot's cameras, or else an external one, of which only name and rate are known."""
+        external = Camera(name, name, 0, 0, 45.0, EXTERNAL_CAMERA_RATE)
+        return next((camera for camera in self.cameras if camera.name == name), external)
 
     @cached_property
     def command_limits(self) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,50 @@
+"""`ros-rl parity`: in-process loop against node graph."""
+
+import json
+from dataclasses import dataclass
+
+from tqdm import tqdm
+
+from ros_rl.bringup import BRINGUPS
+from ros_rl.errors import unknown
+
+# For the simulated robot behind ros2_control: a task whose policy reads no simulator state.
+_PLAIN_TASKS = {"arm": "arm_circle"}
+
+
+@dataclass
+class Parity:
+    """Runs the same policy, task and seed in one process, through the node graph in lock-step (separate processes and
+    composed), and on a simulated robot behind ros2_control topics, and compares every joint position and command."""
+
+    robot: str = "arm"
+    """The robot: arm, cartpole, quadruped or quadrotor."""
+    steps: int = 500
+    """Control ticks to compare."""
+    seed: int = 0
+    """Seed of the initial state."""
+    json: bool = False
+    """Print JSON."""
+
+    def run(self) -> int:
+        """Returns 0 if every difference is exactly zero, else 1."""
+        from ros_rl.nodes.parity import compare
+
+        if self.robot not in BRINGUPS:
+            raise unknown("robot", self.robot, BRINGUPS)
+        task = BRINGUPS[self.robot]["tasks"].split(",")[0]
+        with tqdm(total=3 * self.steps, unit="step", disable=None) as bar:
+
+            def progress(kind: str, count: int) -> None:
+                bar.set_description(kind)
+                bar.update(count)
+
+            differences = compare(self.robot, self.robot, task, _PLAIN_TASKS.get(self.robot, task), self.seed, self.steps, progress)
+        worst = max(differences.values())
+        if self.json:
+            runs = {"robot": self.robot, "steps": self.steps, "seed": self.seed, "runs": differences, "max_abs_difference": worst}
+            print(json.dumps(runs))
+        else:
+            for kind, difference in differences.items():
+                print(f"{self.robot:<12} {kind:<14} largest difference {difference:g} over {self.steps} steps")
+        return int(worst != 0.0)

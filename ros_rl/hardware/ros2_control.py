@@ -1,0 +1,131 @@
+"""A robot that ros2_control drives: joint states in, trajectories or arrays of set-points out.
+
+Nothing here knows of ROS: messages come and go through a `ControllerLink`, which `ros_rl.nodes` implements.
+"""
+
+from typing import Literal, Protocol
+
+import numpy as np
+
+from ros_rl.errors import RobotFault, UserError
+from ros_rl.hardware.interface import JointCommand, Observation
+from ros_rl.robots.spec import RobotSpec
+
+CommandInterface = Literal["joint_trajectory", "forward_command"]
+
+
+def command_interface(spec: RobotSpec, asked: str) -> CommandInterface:
+    """Returns how a controller takes commands; ``auto`` is a trajectory in position mode, else an array.
+
+    Raises:
+        UserError: a trajectory is asked for in a mode that trajectory controllers do not take.
+    """
+    if asked == "auto":
+        return "joint_trajectory" if spec.command_mode == "position" else "forward_command"
+    if asked == "joint_trajectory" and spec.command_mode != "position":
+        raise UserError(
+            f"robot '{spec.name}' takes {spec.command_mode} commands; a joint_trajectory controller takes positions, use forward_command"
+        )
+    return "joint_trajectory" if asked == "joint_trajectory" else "forward_command"
+
+
+class ControllerLink(Protocol):
+    """What carries messages between the stack and a controller of ros2_control."""
+
+    controller: str
+
+    def controller_joints(self, timeout: float) -> tuple[str, ...]:
+        """Returns the joints that the controller drives, in its order.
+
+        Raises:
+            RobotFault: no such controller answers.
+        """
+
+    def wait_newer(self, stamp: float | None, timeout: float) -> Observation | None:
+        """Returns the first observation with another stamp than `stamp`, or None when none comes in time."""
+
+    def latest(self) -> Observation | None:
+        """Returns the newest observation."""
+
+    def send(self, names: tuple[str, ...], values: np.ndarray, stamp: float) -> None:
+        """Sends one set-point to the controller."""
+
+    def close(self) -> None:
+        """Ends the connection."""
+
+
+class Ros2ControlRobot:
+    """A `Robot` behind a controller of ros2_control."""
+
+    def __init__(self, spec: RobotSpec, link: ControllerLink, timeout: float = 10.0):
+        """Prepares the connection.
+
+        Args:
+            spec: the robot.
+            link: carries the messages.
+            timeout: how long to wait for the robot to answer, s.
+        """
+        self.spec = spec
+        self._link = link
+        self._timeout = timeout
+        self._order = np.arange(len(spec.joints))
+        self._names = spec.joint_names
+
+    def connect(self) -> None:
+        """Waits for controller and joint states, and compares their joints with the robot's.
+
+        Raises:
+            UserError: the controller drives other joints; both lists are named.
+            RobotFault: the controller or the joint states do not answer.
+        """
+        names = self._link.controller_joints(self._timeout)
+        if sorted(names) != sorted(self.spec.joint_names):
+            raise UserError(
+                f"controller '{self._link.controller}' drives {', '.join(names) or 'no joints'}; "
+                f"robot '{self.spec.name}' commands {', '.join(self.spec.joint_names)}"
+            )
+        self._names = names
+        self._order = np.array([self.spec.joint_names.index(name) for name in names])
+        if self._link.wait_newer(None, self._timeout) is None:
+            raise RobotFault(
+                f"robot '{self.spec.name}': no joint state with {', '.join(self.spec.measured_names)} came within {self._timeout:g} s"
+            )
+
+    def read(self) -> Observation:
+        """Returns the newest measurement.
+
+        Raises:
+            RobotFault: none has come.
+        """
+        observation = self._link.latest()
+        if observation is None:
+            raise RobotFault(f"robot '{self.spec.name}' has sent no joint state")
+        return observation
+
+    def write(self, command: JointCommand) -> JointCommand:
+        """Sends a command in the controller's joint order."""
+        self._link.send(self._names, command.values[self._order], command.stamp)
+        return command
+
+    def step(self) -> None:
+        """Waits for the next measurement: in lock-step it is the answer to the last command.
+
+        Raises:
+            RobotFault: none comes.
+        """
+        stamp = self.read().stamp
+        if self._link.wait_newer(stamp, self._timeout) is None:
+            raise RobotFault(f"robot '{self.spec.name}' sent no joint state for {self._timeout:g} s after {stamp:.3f} s")
+
+    def stop(self) -> None:
+        """Holds the measured position; in other modes than position, sends the `hold` commands."""
+        observation = self._link.latest()
+        if observation is None:
+            return
+        hold = np.array([joint.hold or 0.0 for joint in self.spec.joints])
+        target = observation.joint_position[: len(hold)] if self.spec.command_mode == "position" else hold
+        self._link.send(self._names, target[self._order], observation.stamp)
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._link.close()

@@ -1,0 +1,1 @@
+"""Training and evaluation: one file per algorithm."""

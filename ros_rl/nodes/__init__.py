@@ -1,0 +1,1 @@
+"""Thin ROS 2 lifecycle nodes over the packages below; no algorithm lives here."""

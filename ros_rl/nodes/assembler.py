@@ -1,0 +1,150 @@
+"""From topics to observations: messages of one control tick are put together by their stamp."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nav_msgs.msg import Odometry
+from sensor_msgs.msg import Image, Imu, JointState
+
+from ros_rl.errors import UserError
+from ros_rl.hardware.interface import Observation
+from ros_rl.nodes.base import StackNode
+from ros_rl.nodes.messages import (
+    COMMAND_QOS,
+    IMAGE_QOS,
+    JointReader,
+    from_image,
+    from_imu,
+    from_odometry,
+    from_privileged,
+    from_time,
+)
+from ros_rl.robots.spec import Camera, RobotSpec
+
+_IMU = ("base_quat", "base_gyro", "base_acc")
+_ODOMETRY = ("base_position", "base_velocity")
+_STALE_FRAMES = 3.0
+_SHORTEST_STALE = 0.2
+
+
+@dataclass
+class _Part:
+    stamp: float
+    fields: dict[str, Any]
+
+
+class ObservationAssembler:
+    """Subscribes to what is needed of the observation topics and calls back with whole observations.
+
+    Joint states, IMU, odometry and simulator state of one observation carry one stamp; an observation is whole when
+    all that is needed has the stamp of the newest joint state. Images come at their own rate: the newest is used. In
+    lock-step an observation waits for a frame that is due; otherwise it is withheld while a frame is stale.
+    """
+
+    def __init__(
+        self,
+        node: StackNode,
+        spec: RobotSpec,
+        needs: Collection[str],
+        cameras: Sequence[Camera],
+        deliver: Callable[[Observation], None],
+        lockstep: bool,
+    ):
+        """Opens the subscriptions.
+
+        Args:
+            node: takes the subscriptions and says what is wrong with a message.
+            spec: the robot.
+            needs: names of observation fields, as in `ObservationKey.name`.
+            cameras: those whose images are needed.
+            deliver: called with every whole observation.
+            lockstep: whether the robot waits for an answer to every observation.
+        """
+        self._node = node
+        self._deliver = deliver
+        self._lockstep = lockstep
+        self._joints = JointReader(spec.measured_names)
+        self._parts: dict[str, _Part] = {}
+        self._images: dict[str, _Part] = {}
+        self._cameras = {camera.name: camera for camera in cameras}
+        groups = {name.split(".")[0] for name in needs}
+        self._sources = ["joints"]
+        self._subscriptions = [node.create_subscription(JointState, "joint_states", self._on_joints, COMMAND_QOS)]
+        if groups & set(_IMU):
+            self._subscribe("imu", Imu, "imu/data", lambda m: dict(zip(_IMU, from_imu(m), strict=True)))
+        if groups & set(_ODOMETRY):
+            self._subscribe("odometry", Odometry, "odom", lambda m: dict(zip(_ODOMETRY, from_odometry(m), strict=True)))
+        if "privileged" in groups:
+            self._subscribe("privileged", JointState, "sim/privileged", lambda m: {"privileged": from_privileged(m)})
+        for camera in cameras:
+            topic = f"camera/{camera.name}/image_raw"
+            self._subscriptions.append(
+                node.create_subscription(
+                    Image, topic, lambda m, name=camera.name: self._on_image(name, m), COMMAND_QOS if lockstep else IMAGE_QOS
+                )
+            )
+
+    def close(self) -> None:
+        """Ends the subscriptions."""
+        for subscription in self._subscriptions:
+            self._node.destroy_subscription(subscription)
+        self._subscriptions = []
+
+    def clear(self) -> None:
+        """Forgets every message so far."""
+        self._parts.clear()
+        self._images.clear()
+
+    def _subscribe(self, source: str, kind: type, topic: str, read: Callable[[Any], dict[str, Any]]) -> None:
+        self._sources.append(source)
+
+        def receive(message: Any) -> None:
+            self._parts[source] = _Part(from_time(message.header.stamp), read(message))
+            self._try_deliver()
+
+        self._subscriptions.append(self._node.create_subscription(kind, topic, receive, COMMAND_QOS))
+
+    def _on_joints(self, message: JointState) -> None:
+        try:
+            position, velocity, effort = self._joints.read(message)
+        except UserError as error:
+            self._node.say("joint_states", str(error))
+            return
+        stamp = from_time(message.header.stamp)
+        if "joints" in self._parts and stamp < self._parts["joints"].stamp:
+            self._images.clear()  # time jumped back: frames of the old time line are none of the new one's
+        self._parts["joints"] = _Part(stamp, {"joint_position": position, "joint_velocity": velocity, "joint_effort": effort})
+        self._try_deliver()
+
+    def _on_image(self, name: str, message: Image) -> None:
+        try:
+            self._images[name] = _Part(from_time(message.header.stamp), {"image": from_image(message)})
+        except UserError as error:
+            self._node.say(f"camera {name}", str(error))
+            return
+        if self._lockstep:
+            self._try_deliver()
+
+    def _try_deliver(self) -> None:
+        joints = self._parts.get("joints")
+        if joints is None or any(source not in self._parts or self._parts[source].stamp != joints.stamp for source in self._sources):
+            return
+        images = {}
+        for name, camera in self._cameras.items():
+            frame = self._images.get(name)
+            if frame is None or not self._usable(frame, camera, joints.stamp):
+                return
+            images[name] = frame.fields["image"]
+        fields: dict[str, Any] = {}
+        for source in self._sources:
+            fields |= self._parts[source].fields
+        self._deliver(Observation(stamp=joints.stamp, images=images, **fields))
+
+    def _usable(self, frame: _Part, camera: Camera, now: float) -> bool:
+        """Whether a frame is the one due in lock-step, or else fresh enough."""
+        if self._lockstep:
+            return camera.frame_index(frame.stamp) == camera.frame_index(now)
+        fresh = now - frame.stamp <= max(_STALE_FRAMES / camera.rate, _SHORTEST_STALE)
+        self._node.say(f"camera {camera.name}", None if fresh else f"stale, the last image is {now - frame.stamp:.2f} s old")
+        return fresh

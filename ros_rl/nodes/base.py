@@ -1,0 +1,268 @@
+"""What the nodes share: declared parameters, lifecycle with one-line errors, diagnostics, and a clean end."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import rclpy
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
+from rclpy.clock import Clock, ClockType
+from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException, ParameterException
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.node import Node
+from rclpy.parameter import Parameter as RosParameter
+from rclpy.signals import SignalHandlerOptions
+from rclpy.timer import Timer
+
+from ros_rl.errors import RobotFault, UserError
+from ros_rl.nodes.parameters import Parameter, Value
+
+BAD_INPUT = 2
+FAILURE = 1
+OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
+_DIAGNOSTICS_PERIOD = 1.0
+_GRACE = 0.2  # s between looking for a signal while nothing else happens
+
+
+def declare(node: Node, table: Sequence[Parameter]) -> None:
+    """Declares the parameters of a node, each with description, type and range.
+
+    Raises:
+        UserError: a value given at start does not fit.
+    """
+    known = {parameter.name: parameter for parameter in table}
+    for parameter in table:
+        descriptor = ParameterDescriptor(
+            description=parameter.description,
+            additional_constraints=parameter.expected(),
+            read_only=not parameter.dynamic,
+        )
+        bounded = abs(parameter.minimum) < 1e300 and abs(parameter.maximum) < 1e300
+        if isinstance(parameter.default, float) and bounded:
+            descriptor.floating_point_range = [FloatingPointRange(from_value=parameter.minimum, to_value=parameter.maximum)]
+        elif isinstance(parameter.default, int) and not isinstance(parameter.default, bool) and bounded:
+            descriptor.integer_range = [IntegerRange(from_value=int(parameter.minimum), to_value=int(parameter.maximum))]
+        try:
+            node.declare_parameter(parameter.name, parameter.default, descriptor)
+        except (InvalidParameterTypeException, InvalidParameterValueException):
+            raise UserError(f"{node.get_name()}: {parameter.name} must be {parameter.expected()}") from None
+        parameter.check(value_of(node, parameter.name))
+
+    def check(changes: list[RosParameter]) -> SetParametersResult:
+        try:
+            for change in changes:
+                if change.name in known:
+                    known[change.name].check(change.value)
+        except UserError as error:
+            return SetParametersResult(successful=False, reason=str(error))
+        return SetParametersResult(successful=True)
+
+    node.add_on_set_parameters_callback(check)
+
+
+def value_of(node: Node, name: str) -> Any:
+    """Returns the value of a parameter; lists without their empty names (ROS has no type for an empty list)."""
+    value: Value = node.get_parameter(name).value
+    if isinstance(value, str | bool | int | float):
+        return value
+    return [entry for entry in value if entry != ""]
+
+
+class StackNode(LifecycleNode):
+    """A lifecycle node of the stack.
+
+    A subclass implements `configure`, `activate`, `deactivate` and `release`. What they raise becomes one logged line
+    and a failed transition; with `autostart` the process then ends with the matching exit code.
+    """
+
+    def __init__(self, name: str, table: Sequence[Parameter], **options: Any):
+        """Declares the parameters.
+
+        Args:
+            name: of the node.
+            table: its parameters.
+            options: for `rclpy`'s node, such as `namespace` or `parameter_overrides`.
+
+        Raises:
+            UserError: a value given at start does not fit.
+        """
+        try:
+            super().__init__(name, **options)
+            declare(self, table)
+        except ParameterException as error:
+            raise UserError(f"{name}: {error}") from None
+        self.active = False
+        self.failure: Exception | None = None
+        self.trace: Callable[[str, float], None] | None = None
+        self._said: dict[str, str] = {}
+        self._diagnostics = self.create_publisher(DiagnosticArray, "diagnostics", 10)
+        self.every(_DIAGNOSTICS_PERIOD, self.publish_diagnostics)
+
+    def every(self, period: float, action: Callable[[], None]) -> Timer:
+        """Calls `action` every `period` seconds of real time: simulated time may stand still."""
+        return self.create_timer(period, action, clock=Clock(clock_type=ClockType.STEADY_TIME))
+
+    def value(self, name: str) -> Any:
+        """Returns the value of a parameter."""
+        return value_of(self, name)
+
+    def say(self, topic: str, problem: str | None) -> None:
+        """Logs a problem when it begins or changes, not at every tick; None when it is over."""
+        if problem == self._said.get(topic):
+            return
+        if problem is None:
+            self.get_logger().info(f"{topic}: recovered")
+            del self._said[topic]
+        else:
+            self.get_logger().warning(f"{topic}: {problem}")
+            self._said[topic] = problem
+
+    def status(self) -> tuple[bytes, str, Mapping[str, object]]:
+        """Returns level, message and values for the diagnostics."""
+        problem = next(iter(self._said.values()), None)
+        if self.failure is not None:
+            return ERROR, str(self.failure), {}
+        return (WARN, problem, {}) if problem else (OK, "active" if self.active else "inactive", {})
+
+    def publish_diagnostics(self) -> None:
+        """Publishes how the node is."""
+        level, message, values = self.status()
+        status = DiagnosticStatus(level=level, name=self.get_fully_qualified_name(), message=message)
+        status.values = [KeyValue(key=key, value=str(value)) for key, value in values.items()]
+        array = DiagnosticArray(status=[status])
+        array.header.stamp = self.get_clock().now().to_msg()
+        self._diagnostics.publish(array)
+
+    def autostart(self) -> None:
+        """Configures and activates the node if its parameters say so.
+
+        Raises:
+            UserError, RobotFault: what kept it from starting.
+        """
+        if not self.value("autostart"):
+            return
+        for transition in (self.trigger_configure, self.trigger_activate):
+            transition()
+            if self.failure is not None:
+                raise self.failure
+
+    def configure(self) -> None:
+        """Loads what the node needs and opens its topics."""
+
+    def activate(self) -> None:
+        """Starts work."""
+
+    def deactivate(self) -> None:
+        """Pauses work."""
+
+    def release(self) -> None:
+        """Gives back what `configure` took."""
+
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """ROS lifecycle: unconfigured to inactive."""
+        return self._transition(self.configure)
+
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """ROS lifecycle: inactive to active."""
+        result = self._transition(self.activate)
+        self.active = result == TransitionCallbackReturn.SUCCESS
+        return result
+
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """ROS lifecycle: active to inactive."""
+        self.active = False
+        return self._transition(self.deactivate)
+
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """ROS lifecycle: inactive to unconfigured."""
+        return self._transition(self.release)
+
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """ROS lifecycle: any state to finalized."""
+        return self._transition(self.end)
+
+    def end(self) -> None:
+        """Brings the node to rest from whatever state it is in."""
+        if self.active:
+            self.active = False
+            self.deactivate()
+        self.release()
+
+    def _transition(self, action: Callable[[], None]) -> TransitionCallbackReturn:
+        self.failure = None
+        try:
+            action()
+        except (UserError, RobotFault) as error:
+            self.failure = error
+            self.get_logger().fatal(str(error))
+            return TransitionCallbackReturn.FAILURE
+        return TransitionCallbackReturn.SUCCESS
+
+
+def start_ros(arguments: Sequence[str] = ()) -> None:
+    """Starts ROS in this process; signals stay ours, so that a robot can be stopped over ROS when the process ends.
+
+    Raises:
+        UserError: the environment or the arguments do not fit; the message names the variable.
+    """
+    domain = os.environ.get("ROS_DOMAIN_ID", "0") or "0"
+    if not domain.isdigit() or int(domain) > 232:
+        raise UserError(f"ROS_DOMAIN_ID='{domain}' is no whole number from 0 to 232")
+    try:
+        rclpy.init(args=list(arguments), signal_handler_options=SignalHandlerOptions.NO)
+    except Exception as error:  # rclpy raises bare exceptions of its C layer here
+        raise UserError(f"ROS does not start: {str(error).splitlines()[0]}") from None
+
+
+def spin(nodes: Sequence[StackNode], until: Callable[[], bool] = lambda: False) -> None:
+    """Starts nodes in one executor and runs them until a signal or `until`, then brings all of them to rest.
+
+    Raises:
+        UserError, RobotFault: what kept a node from starting, or ended it.
+    """
+    stop = threading.Event()
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+    # Threads take turns often: the control loop must not wait 5 ms for a callback to let go of the interpreter.
+    sys.setswitchinterval(2e-4)
+    executor = SingleThreadedExecutor()
+    try:
+        for node in nodes:
+            executor.add_node(node)
+        for node in nodes:
+            node.autostart()
+        while not stop.is_set() and not until():
+            executor.spin_once(timeout_sec=_GRACE)
+    except ExternalShutdownException:
+        pass
+    finally:
+        for node in reversed(nodes):
+            node.end()
+        executor.shutdown(timeout_sec=1.0)
+
+
+def run(make: Callable[[], StackNode], arguments: Sequence[str] | None = None) -> int:
+    """The `main` of a node: runs it and returns the exit code, 2 for bad input and 1 for a fault."""
+    try:
+        start_ros(sys.argv if arguments is None else arguments)
+        node = make()
+        try:
+            spin([node])
+        finally:
+            node.destroy_node()
+    except UserError as error:
+        print(f"ros_rl: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except RobotFault as error:
+        print(f"ros_rl: {error}", file=sys.stderr)
+        return FAILURE
+    finally:
+        if rclpy.ok():
+            rclpy.shutdown()
+    return 0

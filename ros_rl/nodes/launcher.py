@@ -1,0 +1,108 @@
+"""Starts a node graph without the ROS `launch` package: a process for each node, watched until the end."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from ros_rl.bringup import Graph, NodeDescription, ends_the_graph, processes
+
+_PATIENCE = (4.0, 2.0)  # s after SIGINT, then after SIGTERM
+
+
+class GraphProcesses:
+    """The running processes of a graph; used as a context, so that none is left behind."""
+
+    def __init__(self, described: Graph, environment: Mapping[str, str] | None = None, quiet: bool = False):
+        """Prepares the processes; `__enter__` starts them.
+
+        Args:
+            described: what to start.
+            environment: added to that of this process.
+            quiet: whether the nodes' logs are kept in a file instead of shown.
+        """
+        self._described = described
+        self._environment = dict(os.environ) | dict(environment or {})
+        self._quiet = quiet
+        self._folder = tempfile.TemporaryDirectory(prefix="ros_rl-")
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._reported: set[str] = set()
+
+    @property
+    def log(self) -> Path:
+        """Where the nodes' logs go when quiet."""
+        return Path(self._folder.name) / "nodes.log"
+
+    def __enter__(self) -> "GraphProcesses":
+        for description in processes(self._described):
+            self.start(description)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self._folder.cleanup()
+
+    def start(self, description: NodeDescription) -> None:
+        """Starts one process; it gets its parameters from a file, so that their types stay what they are."""
+        path = Path(self._folder.name) / f"{description.executable}.yaml"
+        path.write_text(yaml.safe_dump({"/**": {"ros__parameters": _nested(description.parameters)}}), encoding="utf-8")
+        command = [sys.executable, "-m", f"ros_rl.nodes.{description.executable}", "--ros-args"]
+        command += ["--params-file", str(path), "-r", f"__ns:={self._described.namespace}"]
+        output = self.log.open("ab") if self._quiet else None
+        # A session of its own: Ctrl-C reaches this process alone, which then ends the nodes in order.
+        self.processes[description.executable] = subprocess.Popen(
+            command, env=self._environment, stdout=output, stderr=subprocess.STDOUT if self._quiet else None, start_new_session=True
+        )
+
+    def ended(self) -> int | None:
+        """Returns the exit code for the graph when it has ended, else None.
+
+        A node that died while the rest goes on is reported once.
+        """
+        for name, process in self.processes.items():
+            code = process.poll()
+            if code is None or name in self._reported:
+                continue
+            if ends_the_graph(name, code):
+                return code if code > 0 else int(code != 0)
+            self._reported.add(name)
+            print(f"ros-rl: {name} ended with {code}; the guard holds the robot", file=sys.stderr)
+        return None
+
+    def stop(self) -> None:
+        """Ends every process: first asked, then told, then killed. The robot's process goes last."""
+        order = sorted(self.processes.values(), key=lambda process: process is self.processes.get("hardware_node"))
+        for number, patience in zip((signal.SIGINT, signal.SIGTERM), _PATIENCE, strict=True):
+            for process in order:
+                if process.poll() is None:
+                    process.send_signal(number)
+            deadline = time.monotonic() + patience
+            for process in order:
+                try:
+                    process.wait(max(deadline - time.monotonic(), 0.01))
+                except subprocess.TimeoutExpired:
+                    continue
+        for process in order:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def _nested(parameters: Mapping[str, object]) -> dict[str, object]:
+    """Turns names with dots into the nesting that a ROS parameter file has."""
+    nested: dict[str, object] = {}
+    for name, value in parameters.items():
+        head, _, tail = name.partition(".")
+        if tail:
+            group = nested.setdefault(head, {})
+            assert isinstance(group, dict)
+            group[tail] = value
+        else:
+            nested[name] = value
+    return nested

@@ -1,0 +1,198 @@
+"""Between the types of the data path and ROS messages; every joint is mapped by name."""
+
+from array import array
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from builtin_interfaces.msg import Time
+from nav_msgs.msg import Odometry
+from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy, qos_profile_sensor_data
+from sensor_msgs.msg import CameraInfo, Image, Imu, JointState
+from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
+
+from ros_rl.errors import UserError
+from ros_rl.hardware.interface import NANOSECONDS, JointCommand
+from ros_rl.robots.spec import Camera, CommandMode
+
+COMMAND_QOS = QoSProfile(depth=1, history=HistoryPolicy.KEEP_LAST, reliability=ReliabilityPolicy.RELIABLE)
+# The writer keeps more than the readers ask for, so that a recorder which reads deeper misses nothing.
+STREAM_QOS = QoSProfile(depth=100, history=HistoryPolicy.KEEP_LAST, reliability=ReliabilityPolicy.RELIABLE)
+LATCHED_QOS = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+IMAGE_QOS = qos_profile_sensor_data
+_POINT_FIELD: dict[CommandMode, str] = {"position": "positions", "velocity": "velocities", "effort": "effort"}
+
+
+def to_time(stamp: float) -> Time:
+    """Turns a stamp in s into a ROS time."""
+    seconds, nanoseconds = divmod(round(stamp * NANOSECONDS), NANOSECONDS)
+    return Time(sec=seconds, nanosec=nanoseconds)
+
+
+def from_time(time: Time) -> float:
+    """Turns a ROS time into a stamp in s; the inverse of `to_time`, bit for bit."""
+    return (int(time.sec) * NANOSECONDS + int(time.nanosec)) / NANOSECONDS
+
+
+def to_array(values: np.ndarray) -> "array[float]":
+    """Turns a vector into what rclpy's double[] fields take without a copy for each element."""
+    return array("d", np.ascontiguousarray(values, dtype=np.float64).tobytes())
+
+
+class JointReader:
+    """Reads joint messages into arrays in a fixed order of names."""
+
+    def __init__(self, names: Sequence[str]):
+        """Keeps the order.
+
+        Args:
+            names: the joints to read; a message may have more.
+        """
+        self.names = tuple(names)
+        self._order_of: dict[tuple[str, ...], np.ndarray] = {}
+
+    def order(self, names: Sequence[str]) -> np.ndarray:
+        """Returns where each joint stands in a message.
+
+        Raises:
+            UserError: a joint is missing; both lists are named.
+        """
+        key = tuple(names)
+        if key not in self._order_of:
+            missing = [name for name in self.names if name not in key]
+            if missing:
+                raise UserError(
+                    f"joint state lacks {', '.join(missing)}; it has {', '.join(key) or 'none'}, needed are {', '.join(self.names)}"
+                )
+            self._order_of[key] = np.array([key.index(name) for name in self.names], dtype=np.intp)
+        return self._order_of[key]
+
+    def read(self, message: JointState) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns position, velocity and effort, each of shape (n,); velocity and effort are zero where not sent.
+
+        Raises:
+            UserError: a joint is missing, or the message has fewer positions than names.
+        """
+        order = self.order(message.name)
+        count = len(message.name)
+        if len(message.position) != count:
+            raise UserError(f"joint state has {count} names and {len(message.position)} positions")
+        fields = (message.position, message.velocity, message.effort)
+        position, velocity, effort = (np.array(field)[order] if len(field) == count else np.zeros(len(order)) for field in fields)
+        return position, velocity, effort
+
+
+def to_joint_state(stamp: float, names: Sequence[str], position: np.ndarray, velocity: np.ndarray, effort: np.ndarray) -> JointState:
+    """Builds a joint state."""
+    message = JointState(name=list(names), position=to_array(position), velocity=to_array(velocity), effort=to_array(effort))
+    message.header.stamp = to_time(stamp)
+    return message
+
+
+def to_trajectory(command: JointCommand, mode: CommandMode) -> JointTrajectory:
+    """Builds a trajectory of one point; its header's stamp is that of the observation answered, its frame the source."""
+    point = JointTrajectoryPoint()
+    setattr(point, _POINT_FIELD[mode], to_array(command.values))
+    message = JointTrajectory(joint_names=list(command.joint_names), points=[point])
+    message.header.stamp = to_time(command.stamp)
+    message.header.frame_id = command.source
+    return message
+
+
+def from_trajectory(message: JointTrajectory, mode: CommandMode) -> JointCommand:
+    """Reads the first point of a trajectory; whether it makes sense is for the guard to say."""
+    values = np.array(getattr(message.points[0], _POINT_FIELD[mode])) if message.points else np.empty(0)
+    return JointCommand(tuple(message.joint_names), values, from_time(message.header.stamp), message.header.frame_id)
+
+
+def to_imu(stamp: float, frame: str, quat: np.ndarray, gyro: np.ndarray, acc: np.ndarray) -> Imu:
+    """Builds an IMU message from a quaternion (w, x, y, z), rad/s and m/s²."""
+    message = Imu()
+    message.header.stamp = to_time(stamp)
+    message.header.frame_id = frame
+    o, w, a = message.orientation, message.angular_velocity, message.linear_acceleration
+    o.w, o.x, o.y, o.z = quat.tolist()
+    w.x, w.y, w.z = gyro.tolist()
+    a.x, a.y, a.z = acc.tolist()
+    return message
+
+
+def from_imu(message: Imu) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns quaternion (w, x, y, z), angular velocity and acceleration."""
+    o, w, a = message.orientation, message.angular_velocity, message.linear_acceleration
+    return np.array([o.w, o.x, o.y, o.z]), np.array([w.x, w.y, w.z]), np.array([a.x, a.y, a.z])
+
+
+def to_odometry(stamp: float, position: np.ndarray, velocity: np.ndarray) -> Odometry:
+    """Builds an odometry message; the velocity is in the world, and so is `child_frame_id`."""
+    message = Odometry(child_frame_id="odom")
+    message.header.stamp = to_time(stamp)
+    message.header.frame_id = "odom"
+    p, v = message.pose.pose.position, message.twist.twist.linear
+    p.x, p.y, p.z = position.tolist()
+    v.x, v.y, v.z = velocity.tolist()
+    return message
+
+
+def from_odometry(message: Odometry) -> tuple[np.ndarray, np.ndarray]:
+    """Returns position and linear velocity in the world.
+
+    Where the twist is in the body (`child_frame_id` differs from `frame_id`, as REP 147 has it), it is rotated by the
+    message's own attitude.
+    """
+    p, v, o = message.pose.pose.position, message.twist.twist.linear, message.pose.pose.orientation
+    position, velocity = np.array([p.x, p.y, p.z]), np.array([v.x, v.y, v.z])
+    if message.child_frame_id != message.header.frame_id:
+        axis = np.array([o.x, o.y, o.z])
+        velocity = velocity + 2.0 * np.cross(axis, np.cross(axis, velocity) + o.w * velocity)
+    return position, velocity
+
+
+def to_image(stamp: float, frame: str, image: np.ndarray) -> Image:
+    """Builds an rgb8 image from (height, width, 3) uint8."""
+    height, width, _ = image.shape
+    message = Image(height=height, width=width, encoding="rgb8", step=3 * width, data=array("B", image.tobytes()))
+    message.header.stamp = to_time(stamp)
+    message.header.frame_id = frame
+    return message
+
+
+def from_image(message: Image) -> np.ndarray:
+    """Returns (height, width, 3) uint8 RGB.
+
+    Raises:
+        UserError: the encoding is neither rgb8 nor bgr8.
+    """
+    if message.encoding not in ("rgb8", "bgr8"):
+        raise UserError(f"image encoding '{message.encoding}' is not supported, rgb8 and bgr8 are")
+    rows = np.frombuffer(message.data, dtype=np.uint8).reshape(message.height, message.step)
+    image = rows[:, : 3 * message.width].reshape(message.height, message.width, 3)
+    return image[:, :, ::-1].copy() if message.encoding == "bgr8" else image.copy()
+
+
+def to_camera_info(stamp: float, camera: Camera) -> CameraInfo:
+    """Builds the pinhole model of a camera from its field of view."""
+    focal = camera.height / 2.0 / np.tan(np.radians(camera.fovy) / 2.0)
+    cx, cy = camera.width / 2.0, camera.height / 2.0
+    message = CameraInfo(height=camera.height, width=camera.width, distortion_model="plumb_bob", d=[0.0] * 5)
+    message.k = [focal, 0.0, cx, 0.0, focal, cy, 0.0, 0.0, 1.0]
+    message.r = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]
+    message.p = [focal, 0.0, cx, 0.0, 0.0, focal, cy, 0.0, 0.0, 0.0, 1.0, 0.0]
+    message.header.stamp = to_time(stamp)
+    message.header.frame_id = camera.frame
+    return message
+
+
+def to_privileged(stamp: float, state: Mapping[str, np.ndarray]) -> JointState:
+    """Packs simulator state into one stamped message: names are ``<key>[<index>]``, values are in `position`."""
+    names = [f"{key}[{index}]" for key, values in state.items() for index in range(len(values))]
+    message = JointState(name=names, position=to_array(np.concatenate(list(state.values())) if state else np.empty(0)))
+    message.header.stamp = to_time(stamp)
+    return message
+
+
+def from_privileged(message: JointState) -> dict[str, np.ndarray]:
+    """Unpacks what `to_privileged` packed."""
+    state: dict[str, list[float]] = {}
+    for name, value in zip(message.name, message.position, strict=True):
+        state.setdefault(name.rpartition("[")[0], []).append(value)
+    return {key: np.array(values) for key, values in state.items()}

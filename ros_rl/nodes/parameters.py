@@ -1,0 +1,202 @@
+"""The parameters of every node, declared once: for ROS, for the bring-ups and for the table in docs/."""
+
+import math
+from dataclasses import dataclass
+
+from ros_rl.errors import UserError, unknown
+
+Value = bool | int | float | str | list[str] | list[float]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a node: what it means, what it may be, and what it is unless set.
+
+    `default` also fixes the type. `minimum` and `maximum` bound numbers, `choices` lists the words a string may be,
+    `dynamic` parameters may be set while the node runs.
+    """
+
+    name: str
+    default: Value
+    description: str
+    unit: str = ""
+    minimum: float = -math.inf
+    maximum: float = math.inf
+    choices: tuple[str, ...] = ()
+    dynamic: bool = False
+
+    def check(self, value: Value) -> Value:
+        """Returns `value`, with a whole number turned to float where the parameter is one.
+
+        Raises:
+            UserError: the value has another type or is outside its range.
+        """
+        if isinstance(self.default, float) and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if type(value) is not type(self.default):
+            raise UserError(f"{self.name} must be {self.expected()}, got {value!r}")
+        if isinstance(value, int | float) and not isinstance(value, bool) and not self.minimum <= value <= self.maximum:
+            raise UserError(f"{self.name} must be {self.expected()}, got {value}")
+        if self.choices and value not in self.choices:
+            raise unknown(f"value of {self.name}", str(value), self.choices)
+        return value
+
+    def parse(self, text: str) -> Value:
+        """Reads a value from the command line, as in ``rate_factor:=2.0``.
+
+        Raises:
+            UserError: the text is no such value.
+        """
+        value: Value = text
+        try:
+            if isinstance(self.default, bool):
+                value = {"true": True, "false": False}[text.lower()]
+            elif isinstance(self.default, int):
+                value = int(text)
+            elif isinstance(self.default, float):
+                value = float(text)
+            elif isinstance(self.default, list):
+                words = [word.strip() for word in text.strip("[]").split(",") if word.strip()]
+                value = [float(word) for word in words] if self.default and isinstance(self.default[0], float) else words
+        except (ValueError, KeyError):
+            raise UserError(f"{self.name} must be {self.expected()}, got '{text}'") from None
+        return self.check(value)
+
+    def expected(self) -> str:
+        """Returns in words what a value of this parameter is."""
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        if isinstance(self.default, bool):
+            return "true or false"
+        if isinstance(self.default, list):
+            return "numbers with commas between" if self.default and isinstance(self.default[0], float) else "names with commas between"
+        if isinstance(self.default, str):
+            return "text"
+        words = "a whole number" if isinstance(self.default, int) else "a number"
+        if self.unit:
+            words += f" in {self.unit}"
+        if math.isfinite(self.minimum) and math.isfinite(self.maximum):
+            return f"{words} from {self.minimum:g} to {self.maximum:g}"
+        if math.isfinite(self.minimum):
+            return f"{words}, at least {self.minimum:g}"
+        return words
+
+
+ROBOT = Parameter("robot", "arm", "Robot by name, or a path to its robot.yaml.")
+TASK = Parameter("task", "", "Task by name, or a path to its file; empty: none.", dynamic=True)
+SEED = Parameter("seed", 0, "Seed of the first episode.", minimum=0, dynamic=True)
+LOCKSTEP = Parameter("lockstep", False, "Advance only when a command answers the last observation.")
+AUTOSTART = Parameter("autostart", True, "Configure and activate the node when it starts.")
+CAMERAS = Parameter("cameras", [""], "Cameras to use; empty: none.")
+CONTROL_RATE = Parameter("control_rate", 0.0, "Control loop rate; 0: the robot's own.", "Hz", minimum=0.0, maximum=2000.0)
+CONTROLLER = Parameter("controller", "", "Name of the ros2_control controller that takes the commands; empty: by command interface.")
+COMMAND_INTERFACE = Parameter(
+    "command_interface",
+    "auto",
+    "How the controller takes commands: JointTrajectory or Float64MultiArray; auto: a trajectory in position mode.",
+    choices=("auto", "joint_trajectory", "forward_command"),
+)
+JOINT_STATES_TOPIC = Parameter("joint_states_topic", "/joint_states", "Where joint states of ros2_control come from.")
+IMU_TOPIC = Parameter("imu_topic", "/imu_sensor_broadcaster/imu", "Where the IMU of ros2_control comes from.")
+ODOMETRY_TOPIC = Parameter("odometry_topic", "/odom", "Where the odometry estimate comes from.")
+
+HARDWARE_NODE = (
+    ROBOT,
+    AUTOSTART,
+    Parameter("backend", "mujoco", "What drives the robot.", choices=("mujoco", "ros2_control")),
+    TASK,
+    Parameter("scene", "floor", "World of the simulation when there is no task."),
+    SEED,
+    LOCKSTEP,
+    Parameter("rate_factor", 1.0, "Speed of simulated time against real time.", minimum=0.01, maximum=100.0),
+    CONTROL_RATE,
+    CAMERAS,
+    Parameter(
+        "max_age", 0.1, "Age after which a command or observation is stale and the target is held.", "s", minimum=0.001, maximum=10.0
+    ),
+    Parameter(
+        "stop_after", 1.0, "Time without a usable command after which the robot is brought to rest.", "s", minimum=0.01, maximum=60.0
+    ),
+    Parameter("publish_clock", True, "Publish /clock in simulation."),
+    CONTROLLER,
+    COMMAND_INTERFACE,
+    JOINT_STATES_TOPIC,
+    IMU_TOPIC,
+    ODOMETRY_TOPIC,
+    Parameter("connect_timeout", 10.0, "How long to wait for a real robot to answer.", "s", minimum=0.1, maximum=600.0),
+)
+POLICY_NODE = (
+    ROBOT,
+    AUTOSTART,
+    Parameter("policy", "", "Policy bundle by name, or a path to its folder."),
+    SEED,
+    LOCKSTEP,
+    CONTROL_RATE,
+    Parameter("command", [0.0, 0.0, 0.0], "Target velocity until a cmd_vel comes: forward m/s, left m/s, turn rad/s."),
+    Parameter(
+        "command_timeout", 0.5, "Age after which a cmd_vel is dropped and the target velocity is zero.", "s", minimum=0.01, maximum=60.0
+    ),
+    Parameter("instruction", "", "Instruction until one comes on task/instruction."),
+)
+SAFETY_NODE = (
+    ROBOT,
+    AUTOSTART,
+    Parameter("filter", "none", "What keeps actions safe before the guard.", choices=("none",)),
+    LOCKSTEP,
+    CONTROL_RATE,
+)
+TASK_NODE = (
+    ROBOT,
+    AUTOSTART,
+    Parameter("tasks", [""], "Tasks to run in turn; empty: only the services act."),
+    Parameter("episodes", 0, "Episodes to run; 0: each of the tasks once.", minimum=0),
+    Parameter("pause", 0.5, "Robot time between two episodes.", "s", minimum=0.0, maximum=60.0),
+    SEED,
+    LOCKSTEP,
+    CONTROL_RATE,
+)
+SIM_ROBOT_NODE = (
+    ROBOT,
+    Parameter("task", "", "Task whose world and initial state are simulated; empty: the scene alone."),
+    Parameter("scene", "floor", "World of the simulation when there is no task."),
+    SEED,
+    LOCKSTEP,
+    CONTROL_RATE,
+    CONTROLLER,
+    COMMAND_INTERFACE,
+    JOINT_STATES_TOPIC,
+    IMU_TOPIC,
+    ODOMETRY_TOPIC,
+)
+NODES = {
+    "hardware_node": HARDWARE_NODE,
+    "policy_node": POLICY_NODE,
+    "safety_node": SAFETY_NODE,
+    "task_node": TASK_NODE,
+    "sim_robot_node": SIM_ROBOT_NODE,
+}
+
+
+def table() -> str:
+    """Returns the parameter page of docs/ in Markdown."""
+    lines = [
+        "# Parameters",
+        "",
+        "Generated from the declarations in `ros_rl/nodes/parameters.py` by `make docs`; do not edit.",
+        "Parameters marked † may be set while the node runs. Every node also has ROS's own `use_sim_time`.",
+    ]
+    for node, parameters in NODES.items():
+        lines += ["", f"## {node}", "", "| parameter | default | meaning | value |", "|---|---|---|---|"]
+        for parameter in parameters:
+            default = (
+                ", ".join(str(entry) for entry in parameter.default) if isinstance(parameter.default, list) else str(parameter.default)
+            )
+            if isinstance(parameter.default, bool):
+                default = default.lower()
+            name = f"`{parameter.name}`{' †' if parameter.dynamic else ''}"
+            lines.append(f"| {name} | {f'`{default}`' if default else 'empty'} | {parameter.description} | {parameter.expected()} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(table(), end="")

@@ -1,0 +1,190 @@
+"""Proves that the node graph computes what the in-process loop computes, bit for bit."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import rclpy
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.qos import QoSProfile
+from rclpy.task import Future
+from sensor_msgs.msg import JointState
+from trajectory_msgs.msg import JointTrajectory
+
+from ros_rl.bringup import Graph, NodeDescription, graph
+from ros_rl.errors import RobotFault
+from ros_rl.hardware.guard import Guard, GuardedRobot
+from ros_rl.hardware.mujoco import MujocoRobot
+from ros_rl.learning.rollout import Step, run_episode
+from ros_rl.nodes.base import start_ros
+from ros_rl.nodes.launcher import GraphProcesses
+from ros_rl.nodes.messages import JointReader, from_time, from_trajectory
+from ros_rl.policies.actors import load_policy
+from ros_rl.policies.runner import PolicyRunner
+from ros_rl.robots.spec import RobotSpec, load_robot
+from ros_rl.safety.interface import PassThrough
+from ros_rl.safety.stage import SafetyStage
+from ros_rl.sim.task import load_task
+
+_DEEP = QoSProfile(depth=10_000)
+_SILENCE = 30.0  # s without a new message after which a graph counts as stuck
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """What a run did: stamps (T,) in s, measured joint positions (T, m) and commands sent (T, n)."""
+
+    stamps: np.ndarray
+    positions: np.ndarray
+    commands: np.ndarray
+
+
+def largest_difference(one: Trajectory, other: Trajectory) -> float:
+    """Returns the largest difference of any joint position or command; infinite where stamps differ or steps are missing."""
+    if not np.array_equal(one.stamps, other.stamps):
+        return float("inf")
+    return float(max(np.abs(one.positions - other.positions).max(), np.abs(one.commands - other.commands).max()))
+
+
+def in_process(spec: RobotSpec, task_name: str, policy: str, seed: int, steps: int) -> Trajectory:
+    """Runs the data path in this process."""
+    task = load_task(task_name)
+    robot = GuardedRobot(MujocoRobot(spec, task, seed), Guard(spec))
+    ticks: list[Step] = []
+    run_episode(robot, PolicyRunner(load_policy(policy, spec), seed), SafetyStage(spec, PassThrough()), seed, steps, record=ticks.append)
+    robot.close()
+    return Trajectory(
+        np.array([tick.observation.stamp for tick in ticks]),
+        np.array([tick.observation.joint_position for tick in ticks]),
+        np.array([tick.sent.values for tick in ticks]),
+    )
+
+
+def lockstep_graph(bringup: str, robot: str, task: str, seed: int, composed: bool, mode: str) -> Graph:
+    """Returns a graph that runs one task in lock-step, without a task node to reset it; its policy waits to be started.
+
+    Args:
+        bringup: name of the bring-up.
+        robot: name of the robot.
+        task: name of the task.
+        seed: of the initial state.
+        composed: whether all nodes share one process.
+        mode: ``sim``, or ``robot`` for a simulated robot behind the topics of ros2_control.
+    """
+    arguments = {"robot": robot, "tasks": task, "seed": str(seed), "lockstep": "true", "composed": str(composed).lower(), "mode": mode}
+    arguments |= {"instruction": load_task(task).instruction, "namespace": f"parity_{robot}"}
+    described = graph(bringup, arguments)
+    nodes = [node for node in described.nodes if node.executable != "task_node"]
+    nodes = [replace(node, parameters={**node.parameters, "autostart": node.executable != "policy_node"}) for node in nodes]
+    if mode == "robot":
+        nodes.insert(0, NodeDescription("sim_robot_node", {"robot": robot, "task": task, "seed": seed, "lockstep": True}))
+    return replace(described, nodes=tuple(nodes))
+
+
+def through_ros(spec: RobotSpec, described: Graph, steps: int, progress: Callable[[int], None] = lambda _: None) -> Trajectory:
+    """Runs a lock-step graph and records joint states and commands from its topics.
+
+    Raises:
+        RobotFault: the graph stops answering.
+    """
+    positions: dict[float, np.ndarray] = {}
+    commands: dict[float, np.ndarray] = {}
+    joints, order = JointReader(spec.measured_names), JointReader(spec.joint_names)
+
+    def on_state(message: JointState) -> None:
+        positions.setdefault(from_time(message.header.stamp), joints.read(message)[0])
+
+    def on_command(message: JointTrajectory) -> None:
+        command = from_trajectory(message, spec.command_mode)
+        commands.setdefault(command.stamp, command.values[order.order(command.joint_names)])
+
+    node = Node("parity", namespace=described.namespace)
+    node.create_subscription(JointState, "joint_states", on_state, _DEEP)
+    command_topic = node.create_subscription(JointTrajectory, "joint_command", on_command, _DEEP).topic_name
+    policy = PolicyStarter(node)
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    try:
+        with GraphProcesses(described, quiet=True) as running:
+            newest, since = 0, time.monotonic()
+            while min(len(positions), len(commands)) < steps:
+                executor.spin_once(timeout_sec=0.2)
+                if positions and node.count_publishers(command_topic):
+                    policy.start()  # only now: nothing of the run shall be missed
+                done = min(len(positions), len(commands))
+                if done > newest:
+                    progress(done - newest)
+                    newest, since = done, time.monotonic()
+                if running.ended() is not None or time.monotonic() - since > _SILENCE:
+                    last = (running.log.read_text(errors="replace").strip() or "no log").splitlines()[-1]
+                    raise RobotFault(f"the graph stopped after {done} of {steps} steps: {last}")
+    finally:
+        executor.shutdown(timeout_sec=1.0)
+        node.destroy_node()
+    stamps = sorted(set(positions) & set(commands))[:steps]
+    return Trajectory(np.array(stamps), np.array([positions[s] for s in stamps]), np.array([commands[s] for s in stamps]))
+
+
+class PolicyStarter:
+    """Takes the policy node through its lifecycle: configure, then activate."""
+
+    def __init__(self, node: Node):
+        """Opens the service on the given node, whose executor runs it."""
+        self._client = node.create_client(ChangeState, "policy_node/change_state")
+        self._transitions = [Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE]
+        self._answer: Future | None = None
+
+    def start(self) -> None:
+        """Moves on by one transition if the last one is done; called again and again.
+
+        Raises:
+            RobotFault: the policy node refuses.
+        """
+        if self._answer is not None and self._answer.done() and not self._answer.result().success:
+            raise RobotFault("the policy node does not start; its log says why")
+        idle = self._answer is None or self._answer.done()
+        if idle and self._transitions and self._client.service_is_ready():
+            self._answer = self._client.call_async(ChangeState.Request(transition=Transition(id=self._transitions.pop(0))))
+
+
+def compare(
+    bringup: str, robot: str, task: str, plain_task: str, seed: int, steps: int, progress: Callable[[str, int], None]
+) -> dict[str, float]:
+    """Returns the largest difference between the in-process loop and each kind of graph.
+
+    Args:
+        bringup: name of the bring-up.
+        robot: name of the robot.
+        task: for the graphs in simulation.
+        plain_task: one whose policy needs no simulator state, for the simulated robot behind ros2_control.
+        seed: of the initial state.
+        steps: control ticks.
+        progress: called with the kind of graph and the number of new ticks.
+    """
+    spec = load_robot(robot)
+    isolate()
+    references = {name: in_process(spec, name, load_task(name).policy, seed, steps) for name in {task, plain_task}}
+    kinds = {
+        "separate": (task, lockstep_graph(bringup, robot, task, seed, False, "sim")),
+        "composed": (task, lockstep_graph(bringup, robot, task, seed, True, "sim")),
+        "ros2_control": (plain_task, lockstep_graph(bringup, robot, plain_task, seed, False, "robot")),
+    }
+    start_ros()
+    try:
+        return {
+            kind: largest_difference(references[name], through_ros(spec, described, steps, lambda n, kind=kind: progress(kind, n)))
+            for kind, (name, described) in kinds.items()
+        }
+    finally:
+        rclpy.shutdown()
+
+
+def isolate() -> None:
+    """Keeps a check's graph on this machine, and in a ROS domain of its own unless one was chosen."""
+    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    os.environ.setdefault("ROS_DOMAIN_ID", str(100 + os.getpid() % 100))

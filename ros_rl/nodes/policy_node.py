@@ -1,0 +1,121 @@
+"""The node that acts: answers every observation with the command a policy bundle gives for it."""
+
+import time
+from typing import Any
+
+import numpy as np
+from geometry_msgs.msg import Twist
+from std_msgs.msg import String
+from std_srvs.srv import Trigger
+from trajectory_msgs.msg import JointTrajectory
+
+from ros_rl.errors import UserError
+from ros_rl.hardware.interface import Observation
+from ros_rl.nodes.assembler import ObservationAssembler
+from ros_rl.nodes.base import StackNode, run
+from ros_rl.nodes.hardware_node import robot_at_rate
+from ros_rl.nodes.messages import COMMAND_QOS, LATCHED_QOS, STREAM_QOS, to_trajectory
+from ros_rl.nodes.parameters import POLICY_NODE
+from ros_rl.policies.actors import load_policy
+from ros_rl.policies.runner import PolicyRunner
+
+
+class PolicyNode(StackNode):
+    """Plays a policy bundle against the observation topics."""
+
+    def __init__(self, **options: Any):
+        """Declares parameters."""
+        super().__init__("policy_node", POLICY_NODE, **options)
+        self.runner: PolicyRunner | None = None
+        self._assembler: ObservationAssembler | None = None
+        self._entities: list[Any] = []
+        self._told: str | None = None
+        self._twist: tuple[float, np.ndarray] | None = None
+
+    def configure(self) -> None:
+        """Loads the bundle and subscribes to what it reads."""
+        self._spec = robot_at_rate(self.value("robot"), self.value("control_rate"))
+        self._default_command = np.array(self.value("command"))
+        self._told = self.value("instruction") or None
+        self._publisher = self.create_publisher(JointTrajectory, "policy/action", STREAM_QOS)
+        self._entities = [
+            self.create_subscription(Twist, "cmd_vel", self._on_twist, COMMAND_QOS),
+            self.create_subscription(String, "task/instruction", self._on_instruction, LATCHED_QOS),
+            self.create_service(Trigger, "policy/reload", self._on_reload),
+        ]
+        self._load()
+
+    def activate(self) -> None:
+        """Starts a new episode with the next observation."""
+        assert self.runner is not None
+        self.runner.restart()
+
+    def release(self) -> None:
+        """Drops the bundle and the topics."""
+        self.runner = None
+        if self._assembler is not None:
+            self._assembler.close()
+            self._assembler = None
+        for entity in self._entities:
+            (self.destroy_service if hasattr(entity, "srv_type") else self.destroy_subscription)(entity)
+        if self._entities:
+            self.destroy_publisher(self._publisher)
+        self._entities = []
+
+    def _load(self) -> None:
+        """Loads the bundle that the parameters name; the old one stays if that fails."""
+        if not self.value("policy"):
+            raise UserError("policy_node: the parameter 'policy' is empty; name a policy bundle")
+        policy = load_policy(self.value("policy"), self._spec)
+        needs = [key.name for key in policy.spec.observation]
+        cameras = [self._spec.camera(name.split(".", 1)[1]) for name in needs if name.startswith("images.")]
+        if self._assembler is not None:
+            self._assembler.close()
+        self.runner = PolicyRunner(policy, self.value("seed"))
+        self._assembler = ObservationAssembler(self, self._spec, needs, cameras, self._on_observation, self.value("lockstep"))
+
+    def _on_observation(self, observation: Observation) -> None:
+        if self.trace is not None:
+            self.trace("policy", observation.stamp)
+        if not self.active or self.runner is None:
+            return
+        if self.runner.policy.spec.reads_instruction and self._told is None:
+            self.say("policy", "waits for task/instruction")
+            return
+        try:
+            command = self.runner.command(observation.told(self._target_velocity(), self._told or ""))
+        except UserError as error:
+            self.say("policy", str(error))
+            return
+        self.say("policy", None)
+        self._publisher.publish(to_trajectory(command, self._spec.command_mode))
+
+    def _target_velocity(self) -> np.ndarray:
+        """Returns the newest cmd_vel; zero once it is too old, the parameter's value before the first."""
+        if self._twist is None:
+            return self._default_command
+        received, command = self._twist
+        return command if time.monotonic() - received <= self.value("command_timeout") else np.zeros(3)
+
+    def _on_twist(self, message: Twist) -> None:
+        command = np.array([message.linear.x, message.linear.y, message.angular.z])
+        if not np.isfinite(command).all():
+            self.say("cmd_vel", f"rejected, it is not finite: {command.tolist()}")
+            return
+        self.say("cmd_vel", None)
+        self._twist = (time.monotonic(), command)
+
+    def _on_instruction(self, message: String) -> None:
+        self._told = message.data
+
+    def _on_reload(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        try:
+            self._load()
+            response.success, response.message = True, f"loaded {self.value('policy')}"
+        except UserError as error:
+            response.success, response.message = False, str(error)
+        return response
+
+
+if __name__ == "__main__":
+    raise SystemExit(run(PolicyNode))

@@ -1,0 +1,200 @@
+"""Carries messages between the hardware node and the controllers of ros2_control, in a thread of its own."""
+
+import threading
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from rcl_interfaces.msg import ParameterType
+from rcl_interfaces.srv import GetParameters
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.qos import QoSProfile
+from std_msgs.msg import Float64MultiArray
+from trajectory_msgs.msg import JointTrajectory
+
+from ros_rl.errors import RobotFault, UserError
+from ros_rl.hardware.interface import JointCommand, Observation
+from ros_rl.hardware.ros2_control import CommandInterface
+from ros_rl.nodes.messages import JointReader, from_imu, from_odometry, from_time, to_array, to_time, to_trajectory
+from ros_rl.robots.spec import RobotSpec
+
+STATE_QOS = QoSProfile(depth=10)
+DEFAULT_CONTROLLERS: dict[CommandInterface, str] = {
+    "joint_trajectory": "/joint_trajectory_controller",
+    "forward_command": "/forward_command_controller",
+}
+
+
+def controller_name(interface: CommandInterface, asked: str) -> str:
+    """Returns the controller's full name: what was asked for, or the usual name for its interface."""
+    name = asked or DEFAULT_CONTROLLERS[interface]
+    return name if name.startswith("/") else f"/{name}"
+
+
+class RosControllerLink:
+    """A `ControllerLink` over topics.
+
+    It has its own node and thread, so that measurements arrive while the hardware node waits for them.
+    """
+
+    def __init__(
+        self,
+        spec: RobotSpec,
+        controller: str,
+        interface: CommandInterface,
+        topics: tuple[str, str, str],
+        lockstep: bool,
+        namespace: str = "",
+    ):
+        """Opens the topics.
+
+        Args:
+            spec: the robot.
+            controller: full name of the controller.
+            interface: how it takes commands.
+            topics: of joint states, IMU and odometry.
+            lockstep: whether a trajectory's stamp says which state it answers; otherwise it starts at once.
+            namespace: of the node.
+        """
+        self.controller = controller
+        self._spec = spec
+        self._lockstep = lockstep
+        self._reader = JointReader(spec.measured_names)
+        self._changed = threading.Condition()
+        self._parts: dict[str, tuple[float, dict[str, np.ndarray]]] = {}
+        self._observation: Observation | None = None
+        self._problem = ""
+        self._node = Node("ros2_control_link", namespace=namespace, start_parameter_services=False)
+        from nav_msgs.msg import Odometry
+        from sensor_msgs.msg import Imu, JointState
+
+        self._sources = ["joints"]
+        self._node.create_subscription(JointState, topics[0], self._on_joints, STATE_QOS)
+        if spec.imu_frame:
+            self._sources.append("imu")
+            self._node.create_subscription(Imu, topics[1], self._on_imu, STATE_QOS)
+        if spec.odometry:
+            self._sources.append("odometry")
+            self._node.create_subscription(Odometry, topics[2], self._on_odometry, STATE_QOS)
+        self._topics = dict(zip(("joints", "imu", "odometry"), topics, strict=True))
+        if interface == "joint_trajectory":
+            self._publisher = self._node.create_publisher(JointTrajectory, f"{controller}/joint_trajectory", 1)
+        else:
+            self._publisher = self._node.create_publisher(Float64MultiArray, f"{controller}/commands", 1)
+        self._client = self._node.create_client(GetParameters, f"{controller}/get_parameters")
+        self._executor = SingleThreadedExecutor()
+        self._executor.add_node(self._node)
+        self._thread = threading.Thread(target=self._spin, name="ros2_control_link", daemon=True)
+        self._thread.start()
+
+    def controller_joints(self, timeout: float) -> tuple[str, ...]:
+        """Asks the controller for its `joints` parameter.
+
+        Raises:
+            RobotFault: no such controller answers, or it does not listen for commands.
+        """
+        deadline = time.monotonic() + timeout
+        if not self._client.wait_for_service(timeout_sec=timeout):
+            running = sorted(f"{space.rstrip('/')}/{name}" for name, space in self._node.get_node_names_and_namespaces())
+            raise RobotFault(f"no controller '{self.controller}' answered within {timeout:g} s; nodes that run: {', '.join(running)}")
+        done = threading.Event()
+        future = self._client.call_async(GetParameters.Request(names=["joints"]))
+        future.add_done_callback(lambda _: done.set())
+        if not done.wait(max(deadline - time.monotonic(), 0.1)):
+            raise RobotFault(f"controller '{self.controller}' does not tell its joints within {timeout:g} s")
+        values = future.result().values
+        if not values or values[0].type != ParameterType.PARAMETER_STRING_ARRAY:
+            raise RobotFault(f"controller '{self.controller}' has no parameter 'joints'")
+        while not self._publisher.get_subscription_count():
+            if time.monotonic() > deadline:
+                raise RobotFault(f"controller '{self.controller}' does not listen on {self._publisher.topic_name}; is it active?")
+            time.sleep(0.01)
+        return tuple(values[0].string_array_value)
+
+    def wait_newer(self, stamp: float | None, timeout: float) -> Observation | None:
+        """Returns the first observation with another stamp than `stamp`, or None when none comes in time.
+
+        Raises:
+            RobotFault: joint states come, but without the robot's joints.
+        """
+
+        def newer() -> bool:
+            return self._observation is not None and self._observation.stamp != stamp
+
+        with self._changed:
+            if self._changed.wait_for(newer, timeout):
+                return self._observation
+            if self._problem:
+                raise RobotFault(self._problem)
+            missing = [self._topics[source] for source in self._sources if source not in self._parts]
+            if missing:
+                raise RobotFault(f"nothing comes on {', '.join(missing)} within {timeout:g} s")
+            return None
+
+    def latest(self) -> Observation | None:
+        """Returns the newest observation."""
+        with self._changed:
+            return self._observation
+
+    def send(self, names: tuple[str, ...], values: np.ndarray, stamp: float) -> None:
+        """Sends one set-point, to be reached within one control period."""
+        if self._publisher.msg_type is Float64MultiArray:
+            self._publisher.publish(Float64MultiArray(data=to_array(values)))
+            return
+        # A real controller drops points that lie in the past, so outside lock-step the stamp is zero: "now".
+        message = to_trajectory(JointCommand(names, values, stamp if self._lockstep else 0.0), self._spec.command_mode)
+        message.header.frame_id = ""
+        duration = to_time(self._spec.period)
+        message.points[0].time_from_start.sec, message.points[0].time_from_start.nanosec = duration.sec, duration.nanosec
+        self._publisher.publish(message)
+
+    def close(self) -> None:
+        """Ends thread and node."""
+        self._executor.shutdown(timeout_sec=1.0)
+        self._thread.join(1.0)
+        self._node.destroy_node()
+
+    def _spin(self) -> None:
+        try:
+            self._executor.spin()
+        except ExternalShutdownException:
+            pass
+
+    def _on_joints(self, message) -> None:  # type: ignore[no-untyped-def]
+        if not set(self._spec.measured_names) & set(message.name):
+            return  # another publisher on the same topic, such as the gripper's
+        try:
+            position, velocity, effort = self._reader.read(message)
+        except UserError as error:
+            self._problem = f"{self._topics['joints']}: {error}"
+            return
+        fields = {"joint_position": position, "joint_velocity": velocity, "joint_effort": effort}
+        self._arrived("joints", from_time(message.header.stamp), fields)
+
+    def _on_imu(self, message) -> None:  # type: ignore[no-untyped-def]
+        quat, gyro, acc = from_imu(message)
+        self._arrived("imu", from_time(message.header.stamp), {"base_quat": quat, "base_gyro": gyro, "base_acc": acc})
+
+    def _on_odometry(self, message) -> None:  # type: ignore[no-untyped-def]
+        position, velocity = from_odometry(message)
+        self._arrived("odometry", from_time(message.header.stamp), {"base_position": position, "base_velocity": velocity})
+
+    def _arrived(self, source: str, stamp: float, fields: dict[str, np.ndarray]) -> None:
+        with self._changed:
+            self._parts[source] = (stamp, fields)
+            if not self._complete(self._sources, source):
+                return
+            merged: dict[str, np.ndarray] = {}
+            for name in self._sources:
+                merged |= self._parts[name][1]
+            self._observation = Observation(stamp=self._parts["joints"][0], **merged)  # type: ignore[arg-type]
+            self._changed.notify_all()
+
+    def _complete(self, sources: Sequence[str], arrived: str) -> bool:
+        """Whether an observation is whole: on a real robot with every joint state, in lock-step when all stamps agree."""
+        if any(source not in self._parts for source in sources):
+            return False
+        if self._lockstep:
+            return len({self._parts[source][0] for source in sources}) == 1
+        return arrived == "joints"

@@ -1,0 +1,85 @@
+"""The node between policy and robot: runs a safety filter on every command."""
+
+from typing import Any
+
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+from trajectory_msgs.msg import JointTrajectory
+
+from ros_rl.hardware.interface import JointCommand, Observation
+from ros_rl.nodes.assembler import ObservationAssembler
+from ros_rl.nodes.base import StackNode, run
+from ros_rl.nodes.hardware_node import robot_at_rate
+from ros_rl.nodes.messages import COMMAND_QOS, STREAM_QOS, from_trajectory, to_trajectory
+from ros_rl.nodes.parameters import SAFETY_NODE
+from ros_rl.safety.interface import PassThrough, SafetyReport
+from ros_rl.safety.stage import SafetyStage
+
+_STATUS_PERIOD = 0.1  # s
+
+
+class SafetyNode(StackNode):
+    """Filters `policy/action` into `joint_command`."""
+
+    def __init__(self, **options: Any):
+        """Declares parameters."""
+        super().__init__("safety_node", SAFETY_NODE, **options)
+        self._assembler: ObservationAssembler | None = None
+        self._subscription: Any = None
+        self._observation: Observation | None = None
+        self._pending: JointCommand | None = None
+        self._report = SafetyReport()
+        self._interventions = 0
+        self._status_timer = self.every(_STATUS_PERIOD, self._publish_status)
+        self._status_publisher = self.create_publisher(DiagnosticStatus, "safety/status", COMMAND_QOS)
+
+    def configure(self) -> None:
+        """Makes the filter and opens the topics."""
+        self._spec = robot_at_rate(self.value("robot"), self.value("control_rate"))
+        self._stage = SafetyStage(self._spec, PassThrough())
+        self._publisher = self.create_publisher(JointTrajectory, "joint_command", STREAM_QOS)
+        self._subscription = self.create_subscription(JointTrajectory, "policy/action", self._on_action, COMMAND_QOS)
+        self._assembler = ObservationAssembler(self, self._spec, (), (), self._on_observation, self.value("lockstep"))
+
+    def activate(self) -> None:
+        """Forgets what came while it was inactive."""
+        self._observation = self._pending = None
+
+    def release(self) -> None:
+        """Closes the topics."""
+        if self._assembler is not None:
+            self._assembler.close()
+            self._assembler = None
+            self.destroy_subscription(self._subscription)
+            self.destroy_publisher(self._publisher)
+
+    def _on_observation(self, observation: Observation) -> None:
+        self._observation = observation
+        if self._pending is not None and self._pending.stamp == observation.stamp:
+            self._send(observation, self._pending)
+
+    def _on_action(self, message: JointTrajectory) -> None:
+        action = from_trajectory(message, self._spec.command_mode)
+        if self.trace is not None:
+            self.trace("safety", action.stamp)
+        if not self.active:
+            return
+        if self._observation is None or self._observation.stamp < action.stamp:
+            self._pending = action  # overtook its observation, which is on its way
+            return
+        self._send(self._observation, action)
+
+    def _send(self, observation: Observation, action: JointCommand) -> None:
+        self._pending = None
+        command, self._report = self._stage.apply(observation, action)
+        self._interventions += self._report.intervened
+        self._publisher.publish(to_trajectory(command, self._spec.command_mode))
+
+    def _publish_status(self) -> None:
+        status = DiagnosticStatus(name=self.value("filter"), level=DiagnosticStatus.OK, message="active" if self.active else "inactive")
+        values = {"interventions": self._interventions, **self._report.values}
+        status.values = [KeyValue(key=key, value=str(value)) for key, value in values.items()]
+        self._status_publisher.publish(status)
+
+
+if __name__ == "__main__":
+    raise SystemExit(run(SafetyNode))

@@ -1,0 +1,199 @@
+"""The node that sets tasks: gives the instruction, starts episodes, and judges them."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rcl_interfaces.msg import Parameter as ParameterMessage
+from rcl_interfaces.msg import ParameterType, ParameterValue
+from rcl_interfaces.srv import SetParameters
+from rclpy.task import Future
+from std_msgs.msg import Float64, String
+from std_srvs.srv import Trigger
+
+from ros_rl.errors import UserError
+from ros_rl.hardware.interface import Observation
+from ros_rl.nodes.assembler import ObservationAssembler
+from ros_rl.nodes.base import StackNode, run
+from ros_rl.nodes.hardware_node import robot_at_rate
+from ros_rl.nodes.messages import COMMAND_QOS, LATCHED_QOS
+from ros_rl.nodes.parameters import TASK_NODE
+from ros_rl.robots.spec import RobotSpec
+from ros_rl.sim.task import Task, TaskMonitor, load_task
+
+
+@dataclass
+class _Episode:
+    number: int
+    task: Task
+    seed: int
+    start: float | None = None
+    seconds: float = 0.0
+
+
+class TaskNode(StackNode):
+    """Runs tasks one after the other in simulation, and takes the judgement of a person by its services.
+
+    `task/state` is JSON in a string: episode, task, instruction, seed, state (``waiting``, ``running``, ``success``,
+    ``failure``, ``timeout``, ``discarded``, ``finished``), seconds of robot time, reason.
+    """
+
+    def __init__(self, **options: Any):
+        """Declares parameters."""
+        super().__init__("task_node", TASK_NODE, **options)
+        self._assembler: ObservationAssembler | None = None
+        self._entities: list[Any] = []
+        self._episode: _Episode | None = None
+        self._monitor: TaskMonitor | None = None
+        self._next = 0
+        self._resume_at: float | None = None
+        self._last_stamp = 0.0
+        self.finished = False
+
+    def configure(self) -> None:
+        """Reads the tasks and opens topics and services."""
+        self._spec = robot_at_rate(self.value("robot"), self.value("control_rate"))
+        self._tasks = [load_task(name) for name in self.value("tasks")]
+        self._monitors = {task.name: TaskMonitor(task, self._spec) for task in self._tasks}
+        if len({task.scene for task in self._tasks}) > 1:
+            scenes = ", ".join(f"{task.name} in {task.scene}" for task in self._tasks)
+            raise UserError(f"tasks run one after the other in one scene; these need several: {scenes}")
+        self._count = self.value("episodes") or len(self._tasks)
+        self._instruction = self.create_publisher(String, "task/instruction", LATCHED_QOS)
+        self._state = self.create_publisher(String, "task/state", LATCHED_QOS)
+        self._reward = self.create_publisher(Float64, "task/reward", COMMAND_QOS)
+        self._set_parameters = self.create_client(SetParameters, "hardware_node/set_parameters")
+        self._reset = self.create_client(Trigger, "sim/reset")
+        self._entities = [
+            self.create_service(Trigger, f"task/{word}", lambda request, response, word=word: self._on_word(word, response))
+            for word in ("start", "success", "failure", "discard")
+        ]
+        needs = _needs(self._spec) if self._tasks else []
+        self._assembler = ObservationAssembler(self, self._spec, needs, (), self._on_observation, self.value("lockstep"))
+
+    def activate(self) -> None:
+        """Starts with the first task as soon as the simulation answers."""
+        self._next, self.finished = 0, False
+        self._say_state("waiting")
+        if self._tasks:
+            self._starter = self.every(0.05, self._start_when_ready)
+
+    def deactivate(self) -> None:
+        """Lets the episode go."""
+        self._episode = self._monitor = None
+
+    def release(self) -> None:
+        """Closes topics and services."""
+        if self._assembler is None:
+            return
+        self._assembler.close()
+        self._assembler = None
+        for service in self._entities:
+            self.destroy_service(service)
+        for client in (self._set_parameters, self._reset):
+            self.destroy_client(client)
+        for publisher in (self._instruction, self._state, self._reward):
+            self.destroy_publisher(publisher)
+
+    def _start_when_ready(self) -> None:
+        if self._reset.service_is_ready() and self._set_parameters.service_is_ready():
+            self.destroy_timer(self._starter)
+            self._begin()
+
+    def _begin(self) -> None:
+        """Sets the next task: the instruction first, so that whoever acts knows it when the episode starts."""
+        task = self._tasks[self._next % len(self._tasks)]
+        self._episode = _Episode(self._next, task, self.value("seed") + self._next)
+        self._next += 1
+        self._monitor, self._resume_at = None, None
+        self._instruction.publish(String(data=task.instruction))
+        values = {
+            "task": ParameterValue(type=ParameterType.PARAMETER_STRING, string_value=str(task.path)),
+            "seed": ParameterValue(type=ParameterType.PARAMETER_INTEGER, integer_value=self._episode.seed),
+        }
+        changes = [ParameterMessage(name=name, value=value) for name, value in values.items()]
+        self._set_parameters.call_async(SetParameters.Request(parameters=changes)).add_done_callback(self._on_set)
+
+    def _on_set(self, future: Future) -> None:
+        refused = [result.reason for result in future.result().results if not result.successful]
+        if refused:
+            self.say("task", f"the hardware node refuses: {refused[0]}")
+            return
+        self._reset.call_async(Trigger.Request()).add_done_callback(self._on_reset)
+
+    def _on_reset(self, future: Future) -> None:
+        answer = future.result()
+        if not answer.success:
+            self.say("task", f"the hardware node refuses: {answer.message}")
+            return
+        if self._episode is not None:
+            self._monitor = self._monitors[self._episode.task.name]
+            self._monitor.reset()
+            self._say_state("running")
+
+    def _on_observation(self, observation: Observation) -> None:
+        jumped_back = observation.stamp < self._last_stamp
+        self._last_stamp = observation.stamp
+        if not self.active:
+            return
+        if self._resume_at is not None and not jumped_back and observation.stamp >= self._resume_at:
+            self._begin()
+            return
+        if self._monitor is None or self._episode is None:
+            return
+        if jumped_back:  # someone else reset the simulation: the episode starts again
+            self._monitor.reset()
+            self._episode.start = None
+        if self._episode.start is None:
+            self._episode.start = observation.stamp
+        self._episode.seconds = observation.stamp - self._episode.start
+        task = self._episode.task
+        state = self._monitor.update(observation.told(np.array(task.command), task.instruction))
+        self._reward.publish(Float64(data=state.reward))
+        if state.done:
+            self._finish("success" if state.success else "failure" if state.terminated else "timeout", state.reason)
+
+    def _finish(self, word: str, reason: str) -> None:
+        self._say_state(word, reason)
+        self._monitor = None
+        if self._next < self._count:
+            self._resume_at = self._last_stamp + self.value("pause")
+        else:
+            self.finished = True
+            self._say_state("finished")
+
+    def _on_word(self, word: str, response: Trigger.Response) -> Trigger.Response:
+        response.success = False
+        if word == "start":
+            if not self._tasks:
+                response.message = "the parameter 'tasks' is empty"
+            elif not self._reset.service_is_ready():
+                response.message = "no simulation to reset in this namespace"
+            else:
+                self._begin()
+                response.success = True
+            return response
+        if self._monitor is None:
+            response.message = "no episode runs"
+            return response
+        response.success = True
+        self._finish({"discard": "discarded"}.get(word, word), "said by a person")
+        return response
+
+    def _say_state(self, word: str, reason: str = "") -> None:
+        state: dict[str, object] = {"state": word, "reason": reason}
+        if self._episode is not None:
+            episode = self._episode
+            state |= {"episode": episode.number, "task": episode.task.name, "instruction": episode.task.instruction}
+            state |= {"seed": episode.seed, "seconds": round(episode.seconds, 3)}
+        self._state.publish(String(data=json.dumps(state)))
+
+
+def _needs(spec: RobotSpec) -> list[str]:
+    """Returns the observation fields that conditions may read: all that the simulation of a robot gives."""
+    return ["privileged", *(["base_quat"] if spec.imu_frame else []), *(["base_position"] if spec.odometry else [])]
+
+
+if __name__ == "__main__":
+    raise SystemExit(run(TaskNode))

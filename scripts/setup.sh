@@ -23,6 +23,7 @@ has_library() {
 install_system_packages() {
   missing=
   "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="python3-venv"
+  has_library libgomp.so.1 || missing="$missing libgomp1"
   has_library libEGL.so.1 && has_library libGL.so.1 || missing="$missing libegl1 libgl1 libgl1-mesa-dri"
   [ -n "$missing" ] || return 0
 

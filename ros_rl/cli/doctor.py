@@ -116,7 +116,8 @@ def check_dependencies() -> Iterator[Finding]:
             importlib.import_module(_MODULES.get(package, package))
             yield Finding(package, "ok", metadata.version(package))
         except Exception as error:  # a broken native library can raise anything
-            yield Finding(package, "fail", f"cannot be imported: {error}", f"{_PIP} '{requirement}'")
+            mend = "apt-get install -y libgomp1" if "libgomp.so" in str(error) else f"{_PIP} '{requirement}'"
+            yield Finding(package, "fail", f"cannot be imported: {error}", mend)
 
 
 def check_rendering() -> Finding:
@@ -184,8 +185,8 @@ def check_launch() -> Finding:
     found = subprocess.run([ros2, "pkg", "prefix", "ros_rl"], capture_output=True, text=True)
     if found.returncode == 0:
         return Finding("ros2 launch", "ok", f"finds ros_rl in {found.stdout.strip()}")
-    packages = Path(__file__).parents[2]
-    mend = f"export AMENT_PREFIX_PATH={sys.prefix}:$AMENT_PREFIX_PATH PYTHONPATH={packages}:$PYTHONPATH"
+    # ros2 has the system's interpreter, which sees nothing of a virtual environment.
+    mend = f"export AMENT_PREFIX_PATH={sys.prefix}:$AMENT_PREFIX_PATH; alias ros2='{sys.executable} {ros2}'"
     return Finding("ros2 launch", "warn", "does not find ros_rl; 'ros-rl up' starts the same node graphs", mend)
 
 

@@ -21,6 +21,7 @@ _STRICT = pydantic.ConfigDict(strict=True, extra="forbid")
 _Finite = Annotated[float, pydantic.Field(allow_inf_nan=False)]
 _Positive = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
 _NotNegative = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
+_Vector = Annotated[list[_Finite], pydantic.Field(min_length=3, max_length=3)]
 _QuantityName = Annotated[str, pydantic.AfterValidator(check_name)]
 
 
@@ -72,6 +73,16 @@ class Pressed:
 
 
 @pydantic.dataclasses.dataclass(config=_STRICT, frozen=True)
+class OnCircle:
+    """The tool is at most `tolerance` from a circle about `centre` in the plane that `normal` stands on, m, root link's frame."""
+
+    centre: _Vector
+    normal: _Vector
+    radius: _Positive
+    tolerance: _Positive
+
+
+@pydantic.dataclasses.dataclass(config=_STRICT, frozen=True)
 class Condition:
     """Exactly one of these."""
 
@@ -80,9 +91,10 @@ class Condition:
     inside: Inside | None = None
     stacked: Stacked | None = None
     pressed: Pressed | None = None
+    on_circle: OnCircle | None = None
 
     def __post_init__(self) -> None:
-        kinds = ("within", "outside", "inside", "stacked", "pressed")
+        kinds = ("within", "outside", "inside", "stacked", "pressed", "on_circle")
         if sum(getattr(self, kind) is not None for kind in kinds) != 1:
             raise ValueError(f"a condition is exactly one of {', '.join(kinds)}")
 
@@ -160,7 +172,7 @@ class _TaskFile:
     time_limit: _Positive
     success: Success
     paraphrases: list[str] = field(default_factory=list)
-    command: Annotated[list[_Finite], pydantic.Field(min_length=3, max_length=3)] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    command: _Vector = field(default_factory=lambda: [0.0, 0.0, 0.0])
     reset: Reset = field(default_factory=Reset)
     failure: list[Condition] = field(default_factory=list)
     reward: Reward = field(default_factory=Reward)
@@ -325,8 +337,10 @@ def _condition(entry: Condition, spec: RobotSpec) -> _Check:
         return _inside(entry.inside)
     if entry.stacked is not None:
         return _stacked(entry.stacked)
-    assert entry.pressed is not None  # a condition is exactly one of these
-    return _pressed(entry.pressed)
+    if entry.pressed is not None:
+        return _pressed(entry.pressed)
+    assert entry.on_circle is not None  # a condition is exactly one of these
+    return _on_circle(entry.on_circle, spec)
 
 
 def _in_bounds(entry: Within, spec: RobotSpec, wanted: bool) -> _Check:
@@ -362,5 +376,18 @@ def _stacked(entry: Stacked) -> _Check:
 def _pressed(entry: Pressed) -> _Check:
     def check(observation: Observation) -> tuple[bool, str]:
         return bool(simulator_state(observation, entry.joint)[0] >= entry.depth), f"{entry.joint} is pressed"
+
+    return check
+
+
+def _on_circle(entry: OnCircle, spec: RobotSpec) -> _Check:
+    axes = [quantity(f"tool_position.{axis}", spec) for axis in "xyz"]
+    centre, normal = np.array(entry.centre), np.array(entry.normal) / np.linalg.norm(entry.normal)
+
+    def check(observation: Observation) -> tuple[bool, str]:
+        offset = np.array([read(observation) for read in axes]) - centre
+        above = float(offset @ normal)
+        error = np.hypot(above, np.linalg.norm(offset - above * normal) - entry.radius)
+        return bool(error <= entry.tolerance), f"the tool is {error:.3g} m from the circle"
 
     return check

@@ -7,8 +7,9 @@ import pytest
 
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import Observation
+from ros_rl.robots.model import RobotModel
 from ros_rl.robots.spec import load_robot
-from ros_rl.sim.task import TaskMonitor, TaskState, load_task, task_names, tolerance
+from ros_rl.sim.task import Condition, OnCircle, Success, TaskMonitor, TaskState, load_task, task_names, tolerance
 
 CARTPOLE = """\
 robot: cartpole
@@ -161,6 +162,17 @@ def test_conditions_on_objects(tmp_path, condition, position, holds):
     assert monitor.update(at(0.0, 0.5, privileged=seen)).success is holds
     with pytest.raises(UserError, match="unknown object or joint in the simulator state"):
         monitor.update(at(0.0, 0.5))
+
+
+def test_a_tool_on_a_circle():
+    """A circle of 0.1 m through the tool's home, seen from the side: on it, and off it by moving the centre."""
+    spec, task = load_robot("arm"), load_task("arm_circle")
+    tool = RobotModel(spec).frame_pose(spec.tool_frame, spec.home).position
+    still = Observation(0.0, spec.home, np.zeros(8), np.zeros(8))
+    for offset, holds in [((0.0, 0.0, 0.1), True), ((0.0, 0.06, 0.08), True), ((0.0, 0.0, 0.12), False), ((0.02, 0.0, 0.1), False)]:
+        circle = OnCircle(list(tool - offset), [2.0, 0.0, 0.0], radius=0.1, tolerance=0.01)
+        judged = dataclasses.replace(task, success=Success([Condition(on_circle=circle)]))
+        assert TaskMonitor(judged, spec).update(still).success is holds
 
 
 def test_tasks_are_values():

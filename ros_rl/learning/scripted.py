@@ -85,10 +85,8 @@ def main(names: list[str]) -> int:
     try:
         for name in names or DESIGNS:
             made = make(name, paths.share_dir() / "policies" / name)
-            for task, metrics in made.metrics["tasks"].items():
-                print(
-                    f"{name} on {task}: {metrics['success_rate']:.0%} of {metrics['episodes']} episodes, {metrics['mean_duration']} s on average"
-                )
+            for task, found in made.metrics["tasks"].items():
+                print(f"{name} on {task}: {found['success_rate']:.0%} of {found['episodes']} episodes, {found['mean_duration']} s each")
     except UserError as error:
         print(error, file=sys.stderr)
         return 2

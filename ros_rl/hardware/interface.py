@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from ros_rl.errors import UserError
 from ros_rl.robots.spec import RobotSpec
 
 NANOSECONDS = 1_000_000_000
@@ -69,6 +70,22 @@ class JointCommand:
     values: np.ndarray
     stamp: float
     source: str = ""
+
+    def in_order_of(self, spec: RobotSpec) -> np.ndarray:
+        """Returns the values in the order of a robot's joints, shape (n,).
+
+        Raises:
+            UserError: the joints are not those of the robot, or a value is not finite.
+        """
+        names = spec.joint_names
+        if sorted(self.joint_names) != sorted(names) or np.shape(self.values) != (len(names),):
+            given = ", ".join(self.joint_names) or "none"
+            raise UserError(f"robot '{spec.name}' takes one value for each of {', '.join(names)}; the command is for {given}")
+        values = np.asarray(self.values, dtype=float)[[self.joint_names.index(name) for name in names]]
+        if not np.isfinite(values).all():
+            bad = [name for name, value in zip(names, values, strict=True) if not np.isfinite(value)]
+            raise UserError(f"robot '{spec.name}': the command for {', '.join(bad)} is not finite")
+        return values
 
 
 @dataclass(frozen=True, eq=False)

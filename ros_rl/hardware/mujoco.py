@@ -1,6 +1,5 @@
 """A robot simulated in MuJoCo."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import mujoco
 import numpy as np
 
-from ros_rl.errors import RobotFault, UserError, unknown
+from ros_rl.errors import RobotFault, unknown
 from ros_rl.hardware.interface import JointCommand, Observation, quantise
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim import divergence
@@ -113,17 +112,9 @@ class MujocoRobot:
         Raises:
             UserError: the joints are not those of the robot, or a value is not finite.
         """
-        names = self.spec.joint_names
-        if sorted(command.joint_names) != sorted(names) or np.shape(command.values) != (len(names),):
-            given = ", ".join(command.joint_names) or "none"
-            raise UserError(f"robot '{self.spec.name}' takes one value for each of {', '.join(names)}; the command is for {given}")
-        values = np.asarray(command.values, dtype=float)[[command.joint_names.index(name) for name in names]]
-        if not np.isfinite(values).all():
-            bad = [name for name, value in zip(names, values, strict=True) if not math.isfinite(value)]
-            raise UserError(f"robot '{self.spec.name}': the command for {', '.join(bad)} is not finite")
-        sent = np.clip(values, *self.spec.command_limits)
+        sent = np.clip(command.in_order_of(self.spec), *self.spec.command_limits)
         self.data.ctrl[self.model.actuators] = sent
-        return JointCommand(names, sent.copy(), command.stamp, command.source)
+        return JointCommand(self.spec.joint_names, sent.copy(), command.stamp, command.source)
 
     def step(self) -> None:
         """Advances the simulation by one control period.

@@ -3,12 +3,14 @@
 Nothing here knows of ROS: messages come and go through a `ControllerLink`, which `ros_rl.nodes` implements.
 """
 
+from dataclasses import replace
 from typing import Literal, Protocol
 
 import numpy as np
 
 from ros_rl.errors import RobotFault, UserError
 from ros_rl.hardware.interface import JointCommand, Observation
+from ros_rl.hardware.units import UnitScale
 from ros_rl.robots.spec import RobotSpec
 
 CommandInterface = Literal["joint_trajectory", "forward_command"]
@@ -30,7 +32,7 @@ def command_interface(spec: RobotSpec, asked: str) -> CommandInterface:
 
 
 class ControllerLink(Protocol):
-    """What carries messages between the stack and a controller of ros2_control."""
+    """What carries messages between the stack and a controller of ros2_control; joints are in the units of the device."""
 
     controller: str
 
@@ -55,7 +57,7 @@ class ControllerLink(Protocol):
 
 
 class Ros2ControlRobot:
-    """A `Robot` behind a controller of ros2_control."""
+    """A `Robot` behind a controller of ros2_control; joints that count in units of their own are converted here."""
 
     def __init__(self, spec: RobotSpec, link: ControllerLink, timeout: float = 10.0):
         """Prepares the connection.
@@ -70,6 +72,8 @@ class Ros2ControlRobot:
         self._timeout = timeout
         self._order = np.arange(len(spec.joints))
         self._names = spec.joint_names
+        self._scale = UnitScale.of(spec)
+        self._closed = False
 
     def connect(self) -> None:
         """Waits for controller and joint states, and compares their joints with the robot's.
@@ -100,12 +104,17 @@ class Ros2ControlRobot:
         observation = self._link.latest()
         if observation is None:
             raise RobotFault(f"robot '{self.spec.name}' has sent no joint state")
-        return observation
+        return observation if self._scale is None else self._scale.to_si(observation)
 
     def write(self, command: JointCommand) -> JointCommand:
-        """Sends a command in the controller's joint order."""
-        self._link.send(self._names, command.values[self._order], command.stamp)
-        return command
+        """Sends a command in the controller's joint order.
+
+        Raises:
+            UserError: the joints are not those of the robot, or a value is not finite.
+        """
+        values = command.in_order_of(self.spec)
+        self._send(values, command.stamp)
+        return replace(command, joint_names=self.spec.joint_names, values=values)
 
     def step(self) -> None:
         """Waits for the next measurement: in lock-step it is the answer to the last command.
@@ -118,14 +127,26 @@ class Ros2ControlRobot:
             raise RobotFault(f"robot '{self.spec.name}' sent no joint state for {self._timeout:g} s after {stamp:.3f} s")
 
     def stop(self) -> None:
-        """Holds the measured position; in other modes than position, sends the `hold` commands."""
-        observation = self._link.latest()
-        if observation is None:
+        """Holds the measured position; in other modes than position, sends the `hold` commands.
+
+        Where a measured position is not finite, the controller keeps its last target.
+        """
+        if self._link.latest() is None:
             return
+        observation = self.read()
         hold = np.array([joint.hold or 0.0 for joint in self.spec.joints])
         target = observation.joint_position[: len(hold)] if self.spec.command_mode == "position" else hold
-        self._link.send(self._names, target[self._order], observation.stamp)
+        if np.isfinite(target).all():
+            self._send(target, observation.stamp)
 
     def close(self) -> None:
-        """Ends the connection."""
-        self._link.close()
+        """Stops the robot and ends the connection."""
+        if not self._closed:
+            self._closed = True
+            self.stop()
+            self._link.close()
+
+    def _send(self, values: np.ndarray, stamp: float) -> None:
+        if self._scale is not None:
+            values = self._scale.to_device(values)
+        self._link.send(self._names, values[self._order], stamp)

@@ -13,11 +13,24 @@ import pydantic
 from ros_rl import paths
 from ros_rl.config import fault, read_yaml
 from ros_rl.errors import closest
-from ros_rl.robots.urdf import MOVING, Urdf, read_urdf
+from ros_rl.robots.urdf import MOVING, Urdf, UrdfJoint, read_urdf
 
 CommandMode = Literal["position", "velocity", "effort"]
+DeviceUnitName = Literal["degree", "tick", "percent"]
 ROBOT_FILES = "urdf/*/robot.yaml"
 EXTERNAL_CAMERA_RATE = 30.0  # Hz, of a camera that stands in the world and not on the robot
+
+
+@dataclass(frozen=True)
+class DeviceUnit:
+    """How the device of a joint counts, where it does not speak SI.
+
+    A joint at position q reads `rate`·q + `zero`; `rate` is negative where the device counts against the joint.
+    """
+
+    name: DeviceUnitName
+    rate: float
+    zero: float
 
 
 @dataclass(frozen=True)
@@ -28,7 +41,7 @@ class Joint:
     `kind` is ``revolute``, ``continuous``, ``prismatic`` or ``thruster``. A thruster has no position: its command is a
     scalar u between `lower` and `upper`, which applies the wrench u·`wrench` (force then torque) in the frame `frame`.
     `hold` is the command that keeps the robot safe when nobody commands it (see `Guard`); None means "the last target"
-    in position mode and 0 otherwise.
+    in position mode and 0 otherwise. `device` is None where the device speaks SI; everything else here is SI always.
     """
 
     name: str
@@ -43,6 +56,7 @@ class Joint:
     hold: float | None = None
     frame: str | None = None
     wrench: tuple[float, ...] = ()
+    device: DeviceUnit | None = None
 
 
 @dataclass(frozen=True)
@@ -148,7 +162,11 @@ _Vector3 = Annotated[list[_Finite], pydantic.Field(min_length=3, max_length=3)]
 
 @pydantic.dataclasses.dataclass(config=_STRICT)
 class _JointFile:
-    """What robot.yaml may say of a joint; limits may only be tighter than the URDF's."""
+    """What robot.yaml may say of a joint; limits may only be tighter than the URDF's.
+
+    `device_offset` is what the device reads where it would read 0 without: at joint position 0, in percent at the end of
+    the URDF's range that `device_sign` makes 0 %.
+    """
 
     home: _Finite = 0.0
     stiffness: Annotated[float, pydantic.Field(ge=0)] = 0.0
@@ -158,6 +176,10 @@ class _JointFile:
     velocity: _Positive | None = None
     effort: _Positive | None = None
     hold: _Finite | None = None
+    device_unit: DeviceUnitName | None = None
+    device_sign: Literal[1, -1] = 1
+    device_offset: _Finite = 0.0
+    ticks_per_turn: _Positive | None = None
 
 
 @pydantic.dataclasses.dataclass(config=_STRICT)
@@ -295,7 +317,27 @@ def _joint(path: Path, urdf: Urdf, location: tuple[str, str], entry: _JointFile)
         stiffness=float(entry.stiffness),
         damping=float(entry.damping),
         hold=entry.hold,
+        device=_device(path, location, base, entry),
     )
+
+
+def _device(path: Path, location: tuple[str, str], base: UrdfJoint, entry: _JointFile) -> DeviceUnit | None:
+    name = location[1]
+    if (entry.device_unit == "tick") != (entry.ticks_per_turn is not None):
+        raise fault(path, location, f"joint '{name}': device_unit 'tick' and ticks_per_turn go together")
+    if entry.device_unit is None:
+        if entry.device_sign != 1 or entry.device_offset:
+            raise fault(path, location, f"joint '{name}' has device_sign or device_offset without a device_unit")
+        return None
+    if entry.device_unit == "percent":
+        if not math.isfinite(base.upper - base.lower):
+            raise fault(path, (*location, "device_unit"), f"joint '{name}' has no limits, so there is no percent of its range")
+        rate = entry.device_sign * 100.0 / (base.upper - base.lower)
+        return DeviceUnit("percent", rate, entry.device_offset - rate * (base.lower if rate > 0 else base.upper))
+    if base.kind == "prismatic":
+        raise fault(path, (*location, "device_unit"), f"joint '{name}' is prismatic, so its device_unit can only be percent")
+    rate = entry.device_sign * (math.degrees(1.0) if entry.ticks_per_turn is None else entry.ticks_per_turn / math.tau)
+    return DeviceUnit(entry.device_unit, rate, entry.device_offset)
 
 
 def _thruster(path: Path, name: str, entry: _ThrusterFile) -> Joint:

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from ros_rl.errors import RobotFault
 from ros_rl.hardware.interface import JointCommand, Observation, Robot
 from ros_rl.robots.spec import RobotSpec
 
@@ -51,12 +52,14 @@ class Guard:
         self.counts: Counter[str] = Counter()
         self._lower, self._upper = spec.command_limits
         self._step = spec.velocity * spec.period if spec.command_mode == "position" else np.full(len(spec.joints), np.inf)
-        self._hold = np.array([joint.hold or 0.0 for joint in spec.joints])
-        self._target = self._hold.copy()
+        self._hold = np.clip([joint.hold or 0.0 for joint in spec.joints], self._lower, self._upper)
+        self._target = None if spec.command_mode == "position" else self._hold.copy()
         self._order_of: dict[tuple[str, ...], np.ndarray] = {}
         self._estop: str | None = None
         self._stopped = True
-        self._last_good: float | None = None
+        self._last_good = -np.inf
+        self._newest_answer = -np.inf
+        self._newest_seen = -np.inf
 
     @property
     def estopped(self) -> str | None:
@@ -64,13 +67,17 @@ class Guard:
         return self._estop
 
     def reset(self, observation: Observation) -> None:
-        """Makes the measured position the target: on activation, resume and reset nothing may jump."""
-        if self.spec.command_mode == "position":
-            self._target = observation.joint_position[: len(self.spec.joints)].copy()
-        else:
+        """Makes the measured position the target: on activation, resume and reset nothing may jump.
+
+        Where a measured position is not finite, the last safe target stays and the robot is at rest until one is.
+        """
+        self._stopped = self._not_finite(observation) is not None
+        if self.spec.command_mode != "position":
             self._target = self._hold.copy()
-        self._stopped = False
-        self._last_good = observation.stamp
+        elif not self._stopped:
+            self._target = observation.joint_position[: len(self.spec.joints)].copy()
+        self._last_good = self._newest_seen = observation.stamp
+        self._newest_answer = -np.inf
 
     def estop(self, reason: str) -> None:
         """Latches the emergency stop: every command is rejected until `release`."""
@@ -90,15 +97,23 @@ class Guard:
             command: the newest command, or None when none has come since the last reset.
             observation: the newest measurement.
             now: the robot's time, s; command and observation must not be older than `max_age`.
+
+        Raises:
+            RobotFault: the robot has never told a finite position, so that there is nothing to hold.
         """
+        if observation.stamp < self._newest_seen:
+            self.reset(observation)
+        self._newest_seen = observation.stamp
         if self._estop is not None:
-            return self._held(f"emergency stop: {self._estop}", "estop")
+            self._come_to_rest(observation)
+            return self._held(f"emergency stop: {self._estop}", "estop", observation)
         reason = self._observation_fault(observation, now) or self._command_fault(command, now)
         if reason is not None or command is None:
             return self._refuse(command, reason, observation, now)
         if self._stopped:
             self.reset(observation)
-        self._last_good = now
+        assert self._target is not None
+        self._last_good, self._newest_answer = now, command.stamp
         wanted = command.values[self._order_of[command.joint_names]]
         target = np.clip(wanted, self._lower, self._upper)
         target = np.clip(target, self._target - self._step, self._target + self._step)
@@ -118,12 +133,19 @@ class Guard:
         return np.where(moving & (ahead <= self.spec.lower), np.maximum(target, 0.0), target)
 
     def _observation_fault(self, observation: Observation, now: float) -> str | None:
-        if not np.isfinite(observation.joint_position).all():
-            names = [n for n, p in zip(self.spec.measured_names, observation.joint_position, strict=True) if not np.isfinite(p)]
-            return f"the measured position of {', '.join(names)} is not finite"
+        if (names := self._not_finite(observation)) is not None:
+            return f"the measured position of {names} is not finite"
         if not now - observation.stamp <= self.max_age:
             return f"the observation is {now - observation.stamp:.3f} s old, more than {self.max_age} s"
+        if not observation.stamp - now <= self.max_age:
+            return f"the observation is {observation.stamp - now:.3f} s in the future"
         return None
+
+    def _not_finite(self, observation: Observation) -> str | None:
+        if np.isfinite(observation.joint_position).all():
+            return None
+        pairs = zip(self.spec.measured_names, observation.joint_position, strict=True)
+        return ", ".join(name for name, position in pairs if not np.isfinite(position))
 
     def _command_fault(self, command: JointCommand | None, now: float) -> str | None:
         """Returns why a command cannot be used, or None. Written so that a comparison with NaN refuses."""
@@ -143,6 +165,8 @@ class Guard:
             return f"the command answers an observation {now - command.stamp:.3f} s old, more than {self.max_age} s"
         if not command.stamp - now <= self.max_age:
             return f"the command answers an observation {command.stamp - now:.3f} s in the future"
+        if command.stamp < self._newest_answer:
+            return f"the command answers an observation {self._newest_answer - command.stamp:.3f} s before that of the last one"
         return None
 
     def _refuse(
@@ -151,17 +175,26 @@ class Guard:
         """Holds the last safe target; after `stop_after` without a usable command, brings the robot to rest."""
         if command is not None:
             self.counts["rejected"] += 1
-        if self._stopped or self._last_good is None or now - self._last_good > self.stop_after:
-            if not self._stopped and np.isfinite(observation.joint_position).all():
-                self.reset(observation)
-                self.counts["stops"] += 1
-            self._stopped = True
-            return self._held(reason or "no command", "stop")
-        return self._held(reason or "no command", "hold")
+        if self._stopped or not now - self._last_good <= self.stop_after:
+            self.counts["stops"] += not self._stopped
+            self._come_to_rest(observation)
+            return self._held(reason or "no command", "stop", observation)
+        return self._held(reason or "no command", "hold", observation)
 
-    def _held(self, reason: str, state: GuardState) -> tuple[np.ndarray, GuardReport]:
+    def _come_to_rest(self, observation: Observation) -> None:
+        """Makes the position at which the robot is told to rest the target, once."""
+        if not self._stopped:
+            self.reset(observation)
+        self._stopped = True
+
+    def _held(self, reason: str, state: GuardState, observation: Observation) -> tuple[np.ndarray, GuardReport]:
         if self.spec.command_mode != "position":
             self._target = self._hold.copy()
+        elif self._target is None:
+            self.reset(observation)
+            self._stopped = True
+        if self._target is None:
+            raise RobotFault(f"the measured position of {self._not_finite(observation)} is not finite, and there is no target to hold")
         self.counts["held"] += 1
         return self._target.copy(), GuardReport(rejected=reason, state=state)
 
@@ -212,9 +245,9 @@ class GuardedRobot:
         target, self.report = self.guard.check(command, observation, now)
         if self.report.state == "stop" and was != "stop":
             self.robot.stop()
-        source = command.source if command is not None and self.report.state == "ok" else "guard"
-        stamp = command.stamp if command is not None else observation.stamp
-        return self.robot.write(JointCommand(self.spec.joint_names, target, stamp, source))
+        if command is not None and self.report.state == "ok":
+            return self.robot.write(JointCommand(self.spec.joint_names, target, command.stamp, command.source))
+        return self.robot.write(JointCommand(self.spec.joint_names, target, observation.stamp, "guard"))
 
     def step(self) -> None:
         """Advances a simulated backend by one control period."""

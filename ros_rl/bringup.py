@@ -1,5 +1,6 @@
 """The node graphs as plain data; `ros2 launch` and `ros-rl up` both start what is written here."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -145,7 +146,13 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
         NodeDescription(name, {p.name: shared[p.name] for p in NODES[name] if p.name in shared} | {"use_sim_time": sim_time})
         for name in ("hardware_node", "safety_node", "policy_node", "task_node")
     )
-    return Graph(bringup, "/" + (values["namespace"] or bringup).strip("/"), nodes, values["composed"])
+    return Graph(bringup, _namespace(values["namespace"] or bringup), nodes, values["composed"])
+
+
+def _namespace(name: str) -> str:
+    if not re.fullmatch(r"/?[A-Za-z_]\w*(/[A-Za-z_]\w*)*/?", name, re.ASCII):
+        raise UserError(f"namespace '{name}' is not letters, digits and _ that begin with a letter, with / between")
+    return "/" + name.strip("/")
 
 
 def _tasks(bringup: str, robot: str, names: Sequence[str]) -> list[Task]:

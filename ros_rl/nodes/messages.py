@@ -70,14 +70,15 @@ class JointReader:
         """Returns position, velocity and effort, each of shape (n,); velocity and effort are zero where not sent.
 
         Raises:
-            UserError: a joint is missing, or the message has fewer positions than names.
+            UserError: a joint is missing, or a field that is sent has not one value for each name.
         """
         order = self.order(message.name)
         count = len(message.name)
-        if len(message.position) != count:
-            raise UserError(f"joint state has {count} names and {len(message.position)} positions")
-        fields = (message.position, message.velocity, message.effort)
-        position, velocity, effort = (np.array(field)[order] if len(field) == count else np.zeros(len(order)) for field in fields)
+        fields = {"position": message.position, "velocity": message.velocity, "effort": message.effort}
+        for name, field in fields.items():
+            if len(field) != count and (name == "position" or len(field)):
+                raise UserError(f"joint state has {count} names, but the number of values in '{name}' is {len(field)}")
+        position, velocity, effort = (np.array(field)[order] if len(field) else np.zeros(len(order)) for field in fields.values())
         return position, velocity, effort
 
 
@@ -160,10 +161,13 @@ def from_image(message: Image) -> np.ndarray:
     """Returns (height, width, 3) uint8 RGB.
 
     Raises:
-        UserError: the encoding is neither rgb8 nor bgr8.
+        UserError: the encoding is neither rgb8 nor bgr8, or the data is not as long as width and height say.
     """
     if message.encoding not in ("rgb8", "bgr8"):
         raise UserError(f"image encoding '{message.encoding}' is not supported, rgb8 and bgr8 are")
+    if message.step < 3 * message.width or len(message.data) != message.height * message.step:
+        size = f"{message.width} x {message.height} with a step of {message.step}"
+        raise UserError(f"an image of {size} bytes has {len(message.data)} bytes")
     rows = np.frombuffer(message.data, dtype=np.uint8).reshape(message.height, message.step)
     image = rows[:, : 3 * message.width].reshape(message.height, message.width, 3)
     return image[:, :, ::-1].copy() if message.encoding == "bgr8" else image.copy()

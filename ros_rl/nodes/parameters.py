@@ -12,8 +12,8 @@ Value = bool | int | float | str | list[str] | list[float]
 class Parameter:
     """A parameter of a node: what it means, what it may be, and what it is unless set.
 
-    `default` also fixes the type. `minimum` and `maximum` bound numbers, `choices` lists the words a string may be,
-    `dynamic` parameters may be set while the node runs.
+    `default` also fixes the type, and of numbers in a list how many there are. `minimum` and `maximum` bound numbers,
+    `choices` lists the words a string may be, `dynamic` parameters may be set while the node runs.
     """
 
     name: str
@@ -24,6 +24,10 @@ class Parameter:
     maximum: float = math.inf
     choices: tuple[str, ...] = ()
     dynamic: bool = False
+
+    @property
+    def _numbers(self) -> bool:
+        return isinstance(self.default, list) and isinstance(self.default[0], float)
 
     def check(self, value: Value) -> Value:
         """Returns `value`, with a whole number turned to float where the parameter is one.
@@ -36,6 +40,8 @@ class Parameter:
         if type(value) is not type(self.default):
             raise UserError(f"{self.name} must be {self.expected()}, got {value!r}")
         if isinstance(value, int | float) and not isinstance(value, bool) and not self.minimum <= value <= self.maximum:
+            raise UserError(f"{self.name} must be {self.expected()}, got {value}")
+        if self._numbers and not (len(value) == len(self.default) and all(map(math.isfinite, value))):  # type: ignore[arg-type]
             raise UserError(f"{self.name} must be {self.expected()}, got {value}")
         if self.choices and value not in self.choices:
             raise unknown(f"value of {self.name}", str(value), self.choices)
@@ -57,7 +63,7 @@ class Parameter:
                 value = float(text)
             elif isinstance(self.default, list):
                 words = [word.strip() for word in text.strip("[]").split(",") if word.strip()]
-                value = [float(word) for word in words] if self.default and isinstance(self.default[0], float) else words
+                value = [float(word) for word in words] if self._numbers else words
         except (ValueError, KeyError):
             raise UserError(f"{self.name} must be {self.expected()}, got '{text}'") from None
         return self.check(value)
@@ -69,7 +75,7 @@ class Parameter:
         if isinstance(self.default, bool):
             return "true or false"
         if isinstance(self.default, list):
-            return "numbers with commas between" if self.default and isinstance(self.default[0], float) else "names with commas between"
+            return f"{len(self.default)} numbers with commas between" if self._numbers else "names with commas between"
         if isinstance(self.default, str):
             return "text"
         words = "a whole number" if isinstance(self.default, int) else "a number"

@@ -28,11 +28,15 @@ def share_dir() -> Path:
 
 
 def names(pattern: str) -> list[str]:
-    """Lists what ships under a pattern with one ``*``, such as ``urdf/*/robot.yaml``: the text that the star stands for."""
+    """Lists what ships under a pattern with one ``*``, such as ``urdf/*/robot.yaml``: the text that the star stands for.
+
+    Hidden files and folders are left out.
+    """
     head, tail = pattern.split("*")
     root = share_dir()
     found = (path.relative_to(root).as_posix() for path in root.glob(pattern))
-    return sorted(text[len(head) : len(text) - len(tail)] for text in found)
+    stems = (text[len(head) : len(text) - len(tail)] for text in found)
+    return sorted(stem for stem in stems if not stem.startswith("."))
 
 
 def find(kind: str, pattern: str, name: str | Path) -> Path:

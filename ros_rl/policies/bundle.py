@@ -99,8 +99,10 @@ def load_bundle(name: str | Path) -> Bundle:
         metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{folder}: the bundle lacks {Path(error.filename or 'weights.safetensors').name}") from None
-    except (SafetensorError, json.JSONDecodeError) as error:
+    except (SafetensorError, ValueError) as error:
         raise UserError(f"{folder}: damaged bundle: {error}") from None
+    if not isinstance(metrics, dict):
+        raise UserError(f"{folder}: damaged bundle: metrics.json holds no mapping")
     keys = tuple(ObservationKey(key.name, tuple(key.shape), key.history) for key in file.spec.observation)
     spec = PolicySpec(file.spec.robot, tuple(file.spec.joints), keys, float(file.spec.rate), file.spec.chunk)
     return Bundle(folder.name, file.actor, file.method, spec, file.parameters, tensors, file.training, metrics)
@@ -128,17 +130,35 @@ def save_bundle(folder: Path, bundle: Bundle) -> None:
         "training": bundle.training,
     }
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        _write(fresh, bundle, file)
+        _put(fresh, folder)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _write(fresh: Path, bundle: Bundle, file: dict[str, Any]) -> None:
     (fresh / "policy.yaml").write_text(yaml.safe_dump(file, sort_keys=False), encoding="utf-8")
     save_file({name: np.ascontiguousarray(value) for name, value in bundle.tensors.items()}, fresh / "weights.safetensors")
     (fresh / "metrics.json").write_text(json.dumps(bundle.metrics, indent=2) + "\n", encoding="utf-8")
     fresh.chmod(0o755)
-    if folder.exists():
-        old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+
+
+def _put(fresh: Path, folder: Path) -> None:
+    """Moves a folder to its place; an older one there comes back if that fails."""
+    if not folder.exists():
+        os.replace(fresh, folder)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
         os.replace(folder, old / folder.name)
-        os.replace(fresh, folder)
-        shutil.rmtree(old)
-    else:
-        os.replace(fresh, folder)
+        try:
+            os.replace(fresh, folder)
+        except BaseException:
+            os.rename(old / folder.name, folder)
+            raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def check_fits(bundle: Bundle, robot: RobotSpec) -> None:
@@ -168,6 +188,7 @@ def check_fits(bundle: Bundle, robot: RobotSpec) -> None:
         "base_acc": (3,) if robot.imu_frame else None,
         "base_position": (3,) if robot.odometry else None,
         "base_velocity": (3,) if robot.odometry else None,
+        **{f"images.{camera.name}": (camera.height, camera.width, 3) for camera in robot.cameras},
     }
     for key in spec.observation:
         if key.name in measured and key.shape != measured[key.name]:

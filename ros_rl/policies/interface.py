@@ -10,7 +10,8 @@ from ros_rl.hardware.interface import ActionChunk, Observation
 class ObservationKey:
     """One thing a policy reads: a field of `Observation` (or ``images.<camera>``, ``privileged.<name>``) and its size.
 
-    ``instruction`` has the shape () and is text. `history` is the number of newest observations stacked along a new first axis; 1 means the newest alone.
+    ``instruction`` has the shape () and is text. `history` is the number of newest observations stacked along a new first axis; 1
+    means the newest alone.
     """
 
     name: str

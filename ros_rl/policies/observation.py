@@ -8,6 +8,9 @@ from ros_rl.errors import UserError
 from ros_rl.hardware.interface import Observation
 from ros_rl.policies.interface import ObservationKey, PolicySpec
 
+_FIELDS = tuple(name for name in Observation.__dataclass_fields__ if name not in ("stamp", "instruction"))
+_GROUPS = ("images", "privileged")
+
 
 def field_value(observation: Observation, name: str) -> np.ndarray | None:
     """Returns the part of an observation that a key names, such as ``joint_position`` or ``images.wrist``, or None."""
@@ -28,11 +31,10 @@ class ObservationBuilder:
         self._keys = tuple(key for key in spec.observation if key.name != "instruction")
         self._history: dict[str, deque[np.ndarray]] = {}
         for key in self._keys:
-            group = key.name.split(".")[0]
-            if group not in Observation.__dataclass_fields__ or group == "stamp":
-                raise UserError(
-                    f"observation key '{key.name}' names no measured field (known: {', '.join(sorted(Observation.__dataclass_fields__))})"
-                )
+            group, _, entry = key.name.partition(".")
+            if group not in _FIELDS or bool(entry) != (group in _GROUPS):
+                known = sorted(f"{name}.<name>" if name in _GROUPS else name for name in _FIELDS)
+                raise UserError(f"observation key '{key.name}' names no measured field (known: {', '.join(known)})")
 
     def reset(self) -> None:
         """Forgets the history: at the start of an episode and when time jumps back."""

@@ -142,11 +142,10 @@ class ArmPickPlace:
             while self._arrived(place):
                 yield self._tool, self._open
             yield from self._pick()
-            if self._holds():
-                yield from self._move(self._release(place.release + clearance), self._closed, fast)
-                yield from self._move(self._release(place.release), self._closed, slow)
-                yield from self._wait(self._open)
-                yield from self._move(_raised(self._tool, clearance), self._open, fast)
+            yield from self._carry(place.release + clearance, fast)
+            yield from self._carry(place.release, slow)
+            yield from self._wait(self._open)
+            yield from self._move(_raised(self._tool, clearance), self._open, fast)
 
     def _pick(self) -> Iterator[Step]:
         """Grasps the item and lifts it."""
@@ -155,6 +154,13 @@ class ArmPickPlace:
         yield from self._move(self._grasp(), self._open, slow)
         yield from self._wait(self._closed)
         yield from self._move(_raised(self._tool, clearance), self._closed, fast)
+
+    def _carry(self, height: float, speed: float) -> Iterator[Step]:
+        """Brings the item to a height above the origin of what it is put on, m; ends early when it is lost."""
+        for step in self._move(self._release(height), self._closed, speed):
+            if not self._holds():
+                return
+            yield step
 
     def _push(self) -> Iterator[Step]:
         """Pushes the button with closed fingers, again and again until it went in; then stays above it."""

@@ -27,12 +27,12 @@ def test_same_seed_same_commands(play):
     np.testing.assert_array_equal(first.sent, second.sent)
 
 
-@pytest.mark.parametrize("stamp", [2.0, 4.2, 6.0])
+@pytest.mark.parametrize("stamp", [2.0, 4.2, 6.0, 7.5])
 def test_starts_over_when_the_block_is_taken_away(play, stamp):
     def take(robot, now):
         if abs(now - stamp) < 1e-6:
             joint = robot.model.object_joint("red_block")
-            robot.data.qpos[robot.model.free_qpos(joint)] = [0.5, -0.05, 0.02, 1.0, 0.0, 0.0, 0.0]
+            robot.data.qpos[robot.model.free_qpos(joint)] = [0.42, 0.05, 0.02, 1.0, 0.0, 0.0, 0.0]
             robot.data.qvel[robot.model.free_qvel(joint)] = 0.0
             mujoco.mj_forward(robot.model.mj, robot.data)
 

@@ -113,7 +113,7 @@ class Guard:
         if self._stopped:
             self.reset(observation)
         assert self._target is not None
-        self._last_good, self._newest_answer = now, command.stamp
+        self._last_good, self._newest_answer = now, min(command.stamp, observation.stamp)
         wanted = command.values[self._order_of[command.joint_names]]
         target = np.clip(wanted, self._lower, self._upper)
         target = np.clip(target, self._target - self._step, self._target + self._step)

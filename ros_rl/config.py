@@ -10,6 +10,20 @@ import yaml
 from ros_rl.errors import UserError, closest
 
 T = TypeVar("T")
+_UNKNOWN_KEY = ("unexpected_keyword_argument", "extra_forbidden")
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, but a key that is there twice is a mistake and not an override."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"the key '{key.value}' is there twice", key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 def read_yaml(path: Path, schema: type[T]) -> T:
@@ -30,7 +44,7 @@ def read_yaml(path: Path, schema: type[T]) -> T:
         raise UserError(f"{path}: is not a text file") from None
     try:
         tree = yaml.compose(text, Loader=yaml.SafeLoader)
-        values = yaml.safe_load(text)
+        values = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
@@ -41,7 +55,8 @@ def read_yaml(path: Path, schema: type[T]) -> T:
         # As JSON, because strict validation of Python values takes no dict where a dataclass stands.
         return pydantic.TypeAdapter(schema).validate_json(json.dumps(values, default=str))
     except pydantic.ValidationError as error:
-        first = error.errors()[0]
+        # A misspelt key is both unknown and missing: the former says more.
+        first = min(error.errors(), key=lambda entry: entry["type"] not in _UNKNOWN_KEY)
         raise UserError(f"{path}:{_line(tree, first['loc'])}: {_explain(schema, first)}") from None
 
 
@@ -78,7 +93,7 @@ def _line(tree: yaml.Node | None, location: tuple[int | str, ...]) -> int:
 def _explain(schema: type, error: Any) -> str:
     """Turns one pydantic error into a line of plain words."""
     where = ".".join(str(step) for step in error["loc"])
-    if error["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+    if error["type"] in _UNKNOWN_KEY:
         fields = getattr(schema, "__pydantic_fields__", {}) if len(error["loc"]) == 1 else {}
         return f"unknown key '{where}'{closest(str(error['loc'][-1]), fields)}"
     if error["type"] in ("missing", "missing_argument"):

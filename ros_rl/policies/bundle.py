@@ -92,6 +92,8 @@ def load_bundle(name: str | Path) -> Bundle:
     """
     folder = Path(name)
     path = folder / "policy.yaml" if (folder / "policy.yaml").is_file() else paths.find("policy bundle", BUNDLE_FILES, name)
+    if path.is_dir():
+        raise UserError(f"{path}: the bundle lacks policy.yaml")
     file = read_yaml(path, _PolicyFile)
     folder = path.parent
     try:

@@ -33,7 +33,7 @@ def test_an_executable_runs_the_node_it_is_called_after_with_the_interpreter_bes
     interpreter.write_text('#!/bin/sh\necho "$@"\n')
     interpreter.chmod(0o755)
     result = subprocess.run([executable, "--ros-args", "-r", "__ns:=/left arm"], capture_output=True, text=True, check=True)
-    assert result.stdout == "-m ros_rl.nodes.some_node --ros-args -r __ns:=/left arm\n"
+    assert result.stdout == "-m ros_rl.nodes some_node --ros-args -r __ns:=/left arm\n"
 
 
 def test_layers_import_downward_only():

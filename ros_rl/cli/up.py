@@ -35,13 +35,14 @@ class Up:
         """Runs the graph; returns 0 after Ctrl-C, else the exit code of the node that ended it."""
         from ros_rl.nodes.launcher import GraphProcesses
 
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        with GraphProcesses(graph(self.bringup, self.arguments)) as running:
-            try:
+        for number in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal must not leave a robot running
+            signal.signal(number, signal.default_int_handler)
+        try:
+            with GraphProcesses(graph(self.bringup, self.arguments)) as running:
                 while (code := running.ended()) is None:
                     time.sleep(_POLL)
-            except KeyboardInterrupt:
-                return 0
+        except KeyboardInterrupt:
+            return 0
         return code
 
 

@@ -91,11 +91,6 @@ class ObservationAssembler:
             self._node.destroy_subscription(subscription)
         self._subscriptions = []
 
-    def clear(self) -> None:
-        """Forgets every message so far."""
-        self._parts.clear()
-        self._images.clear()
-
     def _subscribe(self, source: str, kind: type, topic: str, read: Callable[[Any], dict[str, Any]]) -> None:
         self._sources.append(source)
 

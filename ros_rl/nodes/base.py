@@ -1,10 +1,13 @@
 """What the nodes share: declared parameters, lifecycle with one-line errors, diagnostics, and a clean end."""
 
 import os
+import re
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import rclpy
@@ -12,7 +15,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException, ParameterException
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.executors import ExternalShutdownException
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
@@ -20,13 +23,16 @@ from rclpy.signals import SignalHandlerOptions
 from rclpy.timer import Timer
 
 from ros_rl.errors import RobotFault, UserError
+from ros_rl.nodes.executor import spin_nodes
 from ros_rl.nodes.parameters import Parameter, Value
 
 BAD_INPUT = 2
 FAILURE = 1
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 _DIAGNOSTICS_PERIOD = 1.0
-_GRACE = 0.2  # s between looking for a signal while nothing else happens
+# Threads take turns often: the control loop must not wait 5 ms for a callback to let go of the interpreter.
+SWITCH_INTERVAL = 2e-4  # s
+_DECIMAL = re.compile(r"\d+\.\d+")
 
 
 def declare(node: Node, table: Sequence[Parameter]) -> None:
@@ -49,9 +55,15 @@ def declare(node: Node, table: Sequence[Parameter]) -> None:
             descriptor.integer_range = [IntegerRange(from_value=int(parameter.minimum), to_value=int(parameter.maximum))]
         try:
             node.declare_parameter(parameter.name, parameter.default, descriptor)
-        except (InvalidParameterTypeException, InvalidParameterValueException):
-            raise UserError(f"{node.get_name()}: {parameter.name} must be {parameter.expected()}") from None
-        parameter.check(value_of(node, parameter.name))
+        except (InvalidParameterTypeException, InvalidParameterValueException) as error:
+            given = re.search(r"(?:to|value) [('](.*?)[)'] (?:of|for)", str(error))
+            raise UserError(
+                f"{node.get_name()}: {parameter.name} must be {parameter.expected()}, got '{given[1] if given else ''}'"
+            ) from None
+        try:
+            parameter.check(value_of(node, parameter.name))
+        except UserError as error:
+            raise UserError(f"{node.get_name()}: {error}") from None
 
     def check(changes: list[RosParameter]) -> SetParametersResult:
         try:
@@ -73,11 +85,21 @@ def value_of(node: Node, name: str) -> Any:
     return [entry for entry in value if entry != ""]
 
 
+def describe(error: Exception) -> str:
+    """Returns an error as one line; one that nobody foresaw with its type and where it came from."""
+    if isinstance(error, UserError | RobotFault):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return " ".join(f"{type(error).__name__}: {error}{place}".split())
+
+
 class StackNode(LifecycleNode):
     """A lifecycle node of the stack.
 
-    A subclass implements `configure`, `activate`, `deactivate` and `release`. What they raise becomes one logged line
-    and a failed transition; with `autostart` the process then ends with the matching exit code.
+    A subclass implements `configure`, `activate`, `deactivate` and `release`; the last two also clean up after a
+    transition that failed half way. What they raise becomes one logged line and a failed transition; with `autostart`
+    the process then ends with the matching exit code. An exception in a callback is reported and does not end the node.
     """
 
     def __init__(self, name: str, table: Sequence[Parameter], **options: Any):
@@ -99,35 +121,74 @@ class StackNode(LifecycleNode):
         self.active = False
         self.failure: Exception | None = None
         self.trace: Callable[[str, float], None] | None = None
+        self._starting = False
         self._said: dict[str, str] = {}
         self._diagnostics = self.create_publisher(DiagnosticArray, "diagnostics", 10)
         self.every(_DIAGNOSTICS_PERIOD, self.publish_diagnostics)
 
     def every(self, period: float, action: Callable[[], None]) -> Timer:
         """Calls `action` every `period` seconds of real time: simulated time may stand still."""
-        return self.create_timer(period, action, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        return self.create_timer(period, self.contained(action.__name__, action), clock=Clock(clock_type=ClockType.STEADY_TIME))
+
+    def contained(self, place: str, callback: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns `callback` so that what it raises is reported under the name of `place` and goes no further."""
+        place = f"{place} callback"
+
+        def call(*arguments: Any) -> Any:
+            try:
+                result = callback(*arguments)
+            except Exception as error:
+                self.say(place, describe(error))
+                return None
+            self.say(place, None)
+            return result
+
+        return call
+
+    def create_subscription(self, msg_type: Any, topic: str, callback: Callable[[Any], None], *arguments: Any, **options: Any) -> Any:
+        """Subscribes with a callback that cannot end the node."""
+        contained = self.contained(topic, callback)
+        return super().create_subscription(msg_type, topic, lambda message: contained(message), *arguments, **options)
+
+    def create_service(self, srv_type: Any, srv_name: str, callback: Callable[[Any, Any], Any], *arguments: Any, **options: Any) -> Any:
+        """Offers a service whose callback cannot end the node: whoever asks gets an answer in any case."""
+
+        def answer(request: Any, response: Any) -> Any:
+            try:
+                return callback(request, response)
+            except Exception as error:
+                self.get_logger().error(f"{srv_name}: {describe(error)}")
+                for field, value in (("success", False), ("message", describe(error))):
+                    if hasattr(response, field):
+                        setattr(response, field, value)
+                return response
+
+        return super().create_service(srv_type, srv_name, answer, *arguments, **options)
 
     def value(self, name: str) -> Any:
         """Returns the value of a parameter."""
         return value_of(self, name)
 
     def say(self, topic: str, problem: str | None) -> None:
-        """Logs a problem when it begins or changes, not at every tick; None when it is over."""
-        if problem == self._said.get(topic):
-            return
+        """Logs a problem when it begins or becomes another one, not at every tick; None when it is over."""
+        before = self._said.get(topic)
         if problem is None:
-            self.get_logger().info(f"{topic}: recovered")
-            del self._said[topic]
-        else:
+            if before is not None:
+                self.get_logger().info(f"{topic}: recovered")
+                del self._said[topic]
+            return
+        # An age that grows from tick to tick does not make it another problem.
+        if before is None or _DECIMAL.sub("", before) != _DECIMAL.sub("", problem):
             self.get_logger().warning(f"{topic}: {problem}")
-            self._said[topic] = problem
+        self._said[topic] = problem
 
     def status(self) -> tuple[bytes, str, Mapping[str, object]]:
         """Returns level, message and values for the diagnostics."""
-        problem = next(iter(self._said.values()), None)
         if self.failure is not None:
-            return ERROR, str(self.failure), {}
-        return (WARN, problem, {}) if problem else (OK, "active" if self.active else "inactive", {})
+            return ERROR, describe(self.failure), {}
+        for topic, problem in self._said.items():
+            return WARN, f"{topic}: {problem}", {}
+        return OK, "active" if self.active else "inactive", {}
 
     def publish_diagnostics(self) -> None:
         """Publishes how the node is."""
@@ -146,10 +207,14 @@ class StackNode(LifecycleNode):
         """
         if not self.value("autostart"):
             return
-        for transition in (self.trigger_configure, self.trigger_activate):
-            transition()
-            if self.failure is not None:
-                raise self.failure
+        self._starting = True  # whoever starts the node reports what it raises
+        try:
+            for transition in (self.trigger_configure, self.trigger_activate):
+                transition()
+                if self.failure is not None:
+                    raise self.failure
+        finally:
+            self._starting = False
 
     def configure(self) -> None:
         """Loads what the node needs and opens its topics."""
@@ -165,7 +230,10 @@ class StackNode(LifecycleNode):
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """ROS lifecycle: unconfigured to inactive."""
-        return self._transition(self.configure)
+        result = self._transition(self.configure)
+        if result != TransitionCallbackReturn.SUCCESS:
+            self.release()
+        return result
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """ROS lifecycle: inactive to active."""
@@ -188,18 +256,20 @@ class StackNode(LifecycleNode):
 
     def end(self) -> None:
         """Brings the node to rest from whatever state it is in."""
-        if self.active:
-            self.active = False
+        self.active = False
+        try:
             self.deactivate()
-        self.release()
+        finally:
+            self.release()
 
     def _transition(self, action: Callable[[], None]) -> TransitionCallbackReturn:
         self.failure = None
         try:
             action()
-        except (UserError, RobotFault) as error:
+        except Exception as error:
             self.failure = error
-            self.get_logger().fatal(str(error))
+            if not self._starting:
+                self.get_logger().fatal(describe(error))
             return TransitionCallbackReturn.FAILURE
         return TransitionCallbackReturn.SUCCESS
 
@@ -211,7 +281,7 @@ def start_ros(arguments: Sequence[str] = ()) -> None:
         UserError: the environment or the arguments do not fit; the message names the variable.
     """
     domain = os.environ.get("ROS_DOMAIN_ID", "0") or "0"
-    if not domain.isdigit() or int(domain) > 232:
+    if not domain.isdecimal() or int(domain) > 232:
         raise UserError(f"ROS_DOMAIN_ID='{domain}' is no whole number from 0 to 232")
     try:
         rclpy.init(args=list(arguments), signal_handler_options=SignalHandlerOptions.NO)
@@ -220,42 +290,52 @@ def start_ros(arguments: Sequence[str] = ()) -> None:
 
 
 def spin(nodes: Sequence[StackNode], until: Callable[[], bool] = lambda: False) -> None:
-    """Starts nodes in one executor and runs them until a signal or `until`, then brings all of them to rest.
+    """Starts nodes and runs them until a signal or `until`, then brings all of them to rest.
 
     Raises:
-        UserError, RobotFault: what kept a node from starting, or ended it.
+        UserError, RobotFault: what kept a node from starting.
     """
-    stop = threading.Event()
+    stop, starting = threading.Event(), True
+
+    def on_signal(*_: object) -> None:
+        stop.set()
+        if starting:
+            raise KeyboardInterrupt  # a node that waits for its robot need not wait to the end
+
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stop.set())
-    # Threads take turns often: the control loop must not wait 5 ms for a callback to let go of the interpreter.
-    sys.setswitchinterval(2e-4)
-    executor = SingleThreadedExecutor()
+            signal.signal(number, on_signal)
+    sys.setswitchinterval(SWITCH_INTERVAL)
     try:
-        for node in nodes:
-            executor.add_node(node)
         for node in nodes:
             node.autostart()
-        while not stop.is_set() and not until():
-            executor.spin_once(timeout_sec=_GRACE)
-    except ExternalShutdownException:
+        starting = False
+        spin_nodes(nodes, lambda: stop.is_set() or until())
+    except (ExternalShutdownException, KeyboardInterrupt):
         pass
     finally:
+        starting = False
         for node in reversed(nodes):
-            node.end()
-        executor.shutdown(timeout_sec=1.0)
+            try:
+                node.end()
+            except Exception as error:
+                node.get_logger().error(describe(error))
 
 
-def run(make: Callable[[], StackNode], arguments: Sequence[str] | None = None) -> int:
-    """The `main` of a node: runs it and returns the exit code, 2 for bad input and 1 for a fault."""
+def run(make: Callable[[], Sequence[StackNode]], arguments: Sequence[str] | None = None) -> int:
+    """The `main` of a process: runs the nodes that `make` returns, and returns the exit code, 2 for bad input and 1 for a fault."""
     try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.default_int_handler)
         start_ros(sys.argv if arguments is None else arguments)
-        node = make()
+        nodes = make()
         try:
-            spin([node])
+            spin(nodes)
         finally:
-            node.destroy_node()
+            for node in nodes:
+                node.destroy_node()
+    except KeyboardInterrupt:
+        return 0
     except UserError as error:
         print(f"ros_rl: {error}", file=sys.stderr)
         return BAD_INPUT

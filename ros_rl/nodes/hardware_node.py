@@ -6,22 +6,24 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
 from nav_msgs.msg import Odometry
+from rclpy.timer import Timer
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, Image, Imu, JointState
 from std_srvs.srv import SetBool, Trigger
 from trajectory_msgs.msg import JointTrajectory
 
-from ros_rl.errors import RobotFault, UserError
+from ros_rl.errors import UserError
 from ros_rl.hardware.guard import Guard, GuardedRobot
 from ros_rl.hardware.interface import JointCommand, Observation, Robot
 from ros_rl.hardware.pacing import Pacer
 from ros_rl.hardware.ros2_control import Ros2ControlRobot, command_interface
-from ros_rl.nodes.base import ERROR, WARN, StackNode, run
+from ros_rl.nodes.base import ERROR, WARN, StackNode, describe, run
 from ros_rl.nodes.messages import (
     COMMAND_QOS,
     IMAGE_QOS,
@@ -58,6 +60,7 @@ class HardwareNode(StackNode):
         self.robot: GuardedRobot | None = None
         self._lock = threading.RLock()
         self._loop: threading.Thread | None = None
+        self._repeater: Timer | None = None
         self._running = threading.Event()
         self._owner: IO[str] | None = None
         self._command: JointCommand | None = None
@@ -70,7 +73,7 @@ class HardwareNode(StackNode):
         self._received_at = 0.0
         self._late = 0
         self._worst_lateness = 0.0
-        self._pacer = Pacer(1.0)
+        self.pacer = Pacer(1.0)
 
     # --- lifecycle ---
 
@@ -107,11 +110,12 @@ class HardwareNode(StackNode):
         if self._loop is not None:
             self._loop.join(2.0)
             self._loop = None
-        if self._lockstep and hasattr(self, "_repeater"):
+        if self._repeater is not None:
             self.destroy_timer(self._repeater)
-        assert self.robot is not None
+            self._repeater = None
         with self._lock:
-            self.robot.stop()
+            if self.robot is not None:
+                self.robot.stop()
 
     def release(self) -> None:
         """Gives the robot back."""
@@ -134,8 +138,8 @@ class HardwareNode(StackNode):
             "state": report.state,
             "stamp": f"{self._observation.stamp:.3f}" if self._observation else "",
             "rate": f"{self._spec.control_rate:g}",
-            "ticks": self._pacer.ticks,
-            "overruns": self._pacer.overruns,
+            "ticks": self.pacer.ticks,
+            "overruns": self.pacer.overruns,
             "worst_lateness": f"{self._worst_lateness:.6f}",
             "late_commands": self._late,
             **{name: guard.counts[name] for name in ("limited", "rejected", "held", "stops", "estops")},
@@ -169,9 +173,8 @@ class HardwareNode(StackNode):
 
         topics = (self.value("joint_states_topic"), self.value("imu_topic"), self.value("odometry_topic"))
         if self.resolve_topic_name("joint_states") == topics[0]:
-            raise UserError(
-                f"joint_states_topic {topics[0]} is where this node publishes; give it a namespace, such as --ros-args -r __ns:=/{self._spec.name}"
-            )
+            mend = f"give it a namespace, such as --ros-args -r __ns:=/{self._spec.name}"
+            raise UserError(f"joint_states_topic {topics[0]} is where this node publishes; {mend}")
         interface = command_interface(self._spec, self.value("command_interface"))
         controller = controller_name(interface, self.value("controller"))
         link = RosControllerLink(self._spec, controller, interface, topics, self._lockstep, self.get_namespace())
@@ -291,43 +294,51 @@ class HardwareNode(StackNode):
                 self._command = command
             elif self._observation is None or command.stamp != self._observation.stamp:
                 self._late += 1
-            elif not self._paused:
+            elif not self._halted:
                 self._tick(command)
 
     # --- control loop ---
 
+    @property
+    def _halted(self) -> bool:
+        return self._paused or self.failure is not None
+
     def _tick(self, command: JointCommand | None) -> None:
         """One control period: the command goes out, time moves on, the new observation is published."""
         assert self.robot is not None
+        state = self.robot.report.state
         try:
             self.robot.write(command)
             if self._simulated or self._lockstep:
                 self.robot.step()
             observation = self.robot.read()
-        except RobotFault as error:
+        except Exception as error:
             self._fault(error)
             return
         if self._observation is None or observation.stamp != self._observation.stamp:
             self._received_at = time.monotonic()
             self._observation = observation
             self._publish()
-        self.say("guard", self.robot.report.rejected)
+        if command is not None:  # before the first one there is nothing to complain of
+            self.say("guard", self.robot.report.rejected)
+        if self.robot.report.state != state:
+            self.publish_diagnostics()
 
     def _run(self) -> None:
         """The control loop in real time."""
         factor = self.value("rate_factor") if self._simulated else 1.0
-        self._pacer = Pacer(self._spec.period / factor)
+        self.pacer = Pacer(self._spec.period / factor)
         while self._running.is_set():
             with self._lock:
-                if not self._paused:
+                if not self._halted:
                     self._tick(self._command)
-            lateness = self._pacer.wait()
+            lateness = self.pacer.wait()
             self._worst_lateness = max(self._worst_lateness, lateness)
 
     def _repeat(self) -> None:
         """Publishes an observation again that nobody answered: in lock-step a node may have come up after it."""
         with self._lock:
-            if self.active and not self._paused and time.monotonic() - self._sent_at > _REPEAT_AFTER:
+            if self.active and not self._halted and time.monotonic() - self._sent_at > _REPEAT_AFTER:
                 self._image_frames.clear()
                 self._publish()
 
@@ -337,12 +348,13 @@ class HardwareNode(StackNode):
         self._image_frames.clear()
         self._clock_stamp = -1.0
 
-    def _fault(self, error: RobotFault) -> None:
-        """Ends the loop: the robot is not where anyone thinks it is. `sim/reset` or a new activation starts again."""
+    def _fault(self, error: Exception) -> None:
+        """Stops the robot, which is not where anyone thinks it is. `sim/reset` or a new activation starts again."""
         self.failure = error
-        self._running.clear()
-        self._paused = True
-        self.get_logger().fatal(str(error))
+        with suppress(Exception):  # a robot that has failed may not take this either
+            assert self.robot is not None
+            self.robot.stop()
+        self.get_logger().fatal(describe(error))
         self.publish_diagnostics()
 
     # --- services ---
@@ -383,12 +395,8 @@ class HardwareNode(StackNode):
             simulation.task = task
             self._command = None
             self._start_from(self.robot.reset(self.value("seed")))
-            restart = self.failure is not None and self.active
-            self.failure, self._paused = None, False
+            self.failure = None
             self._publish()
-        if restart and not self._lockstep:
-            self.deactivate()
-            self.activate()
         response.success, response.message = True, f"seed {self.value('seed')}"
         return response
 
@@ -403,5 +411,6 @@ class HardwareNode(StackNode):
         return response
 
 
-if __name__ == "__main__":
-    raise SystemExit(run(HardwareNode))
+def main() -> int:
+    """Runs the node; returns the exit code."""
+    return run(lambda: [HardwareNode()])

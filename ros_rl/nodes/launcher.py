@@ -7,13 +7,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import yaml
 
 from ros_rl.bringup import Graph, NodeDescription, ends_the_graph, processes
 
-_PATIENCE = (4.0, 2.0)  # s after SIGINT, then after SIGTERM
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_PATIENCE = (4.0, 2.0)  # s after each of them
 
 
 class GraphProcesses:
@@ -40,8 +42,12 @@ class GraphProcesses:
         return Path(self._folder.name) / "nodes.log"
 
     def __enter__(self) -> "GraphProcesses":
-        for description in processes(self._described):
-            self.start(description)
+        try:
+            for description in processes(self._described):
+                self.start(description)
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -52,13 +58,18 @@ class GraphProcesses:
         """Starts one process; it gets its parameters from a file, so that their types stay what they are."""
         path = Path(self._folder.name) / f"{description.executable}.yaml"
         path.write_text(yaml.safe_dump({"/**": {"ros__parameters": _nested(description.parameters)}}), encoding="utf-8")
-        command = [sys.executable, "-m", f"ros_rl.nodes.{description.executable}", "--ros-args"]
+        command = [sys.executable, "-m", "ros_rl.nodes", description.executable, "--ros-args"]
         command += ["--params-file", str(path), "-r", f"__ns:={self._described.namespace}"]
         output = self.log.open("ab") if self._quiet else None
-        # A session of its own: Ctrl-C reaches this process alone, which then ends the nodes in order.
-        self.processes[description.executable] = subprocess.Popen(
-            command, env=self._environment, stdout=output, stderr=subprocess.STDOUT if self._quiet else None, start_new_session=True
-        )
+        # Signals wait until the node has taken them over; a bare interpreter would answer with a traceback.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        try:
+            # A session of its own: Ctrl-C reaches this process alone, which then ends the nodes in order.
+            self.processes[description.executable] = subprocess.Popen(
+                command, env=self._environment, stdout=output, stderr=subprocess.STDOUT if self._quiet else None, start_new_session=True
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def ended(self) -> int | None:
         """Returns the exit code for the graph when it has ended, else None.
@@ -77,21 +88,25 @@ class GraphProcesses:
 
     def stop(self) -> None:
         """Ends every process: first asked, then told, then killed. The robot's process goes last."""
-        order = sorted(self.processes.values(), key=lambda process: process is self.processes.get("hardware_node"))
-        for number, patience in zip((signal.SIGINT, signal.SIGTERM), _PATIENCE, strict=True):
-            for process in order:
-                if process.poll() is None:
-                    process.send_signal(number)
-            deadline = time.monotonic() + patience
-            for process in order:
-                try:
-                    process.wait(max(deadline - time.monotonic(), 0.01))
-                except subprocess.TimeoutExpired:
-                    continue
-        for process in order:
-            if process.poll() is None:
+        try:
+            for number, patience in zip(STOP_SIGNALS, _PATIENCE, strict=True):
+                self._ask(number, patience)
+        except KeyboardInterrupt:
+            pass  # asked again: no more patience
+        finally:
+            for process in self.processes.values():
                 process.kill()
                 process.wait()
+
+    def _ask(self, number: int, patience: float) -> None:
+        """Sends a signal to every process, the robot's last, and waits."""
+        deadline = time.monotonic() + patience
+        for process in sorted(self.processes.values(), key=lambda process: process is self.processes.get("hardware_node")):
+            if process.poll() is None:
+                process.send_signal(number)
+        for process in self.processes.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(deadline - time.monotonic(), 0.01))
 
 
 def _nested(parameters: Mapping[str, object]) -> dict[str, object]:

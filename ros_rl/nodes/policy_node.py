@@ -117,5 +117,6 @@ class PolicyNode(StackNode):
         return response
 
 
-if __name__ == "__main__":
-    raise SystemExit(run(PolicyNode))
+def main() -> int:
+    """Runs the node; returns the exit code."""
+    return run(lambda: [PolicyNode()])

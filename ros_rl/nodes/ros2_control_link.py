@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 from rcl_interfaces.msg import ParameterType
@@ -156,10 +157,8 @@ class RosControllerLink:
         self._node.destroy_node()
 
     def _spin(self) -> None:
-        try:
+        with suppress(ExternalShutdownException):
             self._executor.spin()
-        except ExternalShutdownException:
-            pass
 
     def _on_joints(self, message) -> None:  # type: ignore[no-untyped-def]
         if not set(self._spec.measured_names) & set(message.name):

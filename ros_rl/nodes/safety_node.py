@@ -81,5 +81,6 @@ class SafetyNode(StackNode):
         self._status_publisher.publish(status)
 
 
-if __name__ == "__main__":
-    raise SystemExit(run(SafetyNode))
+def main() -> int:
+    """Runs the node; returns the exit code."""
+    return run(lambda: [SafetyNode()])

@@ -4,7 +4,6 @@ It stands in for the robot's own computer, in a process of its own: `mode:=robot
 Joint states are in alphabetical order and hold mimicking joints too, as those of a joint_state_broadcaster do.
 """
 
-import sys
 import threading
 import time
 from typing import Any
@@ -17,6 +16,7 @@ from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import Float64MultiArray
 from trajectory_msgs.msg import JointTrajectory
 
+from ros_rl.errors import RobotFault, UserError
 from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.hardware.mujoco import MujocoRobot
 from ros_rl.hardware.pacing import Pacer
@@ -77,6 +77,7 @@ class SimRobotNode(StackNode):
         if self._loop.is_alive():
             self._loop.join(2.0)
         self._controller_executor.shutdown(timeout_sec=1.0)
+        self._controller.destroy_node()
         self._robot.close()
 
     def _add_controller(self) -> None:
@@ -115,19 +116,30 @@ class SimRobotNode(StackNode):
         with self._lock:
             if self._lockstep and answers is not None and answers != self._robot.read().stamp:
                 return
-            self._robot.write(command)
+            try:
+                self._robot.write(command)
+            except UserError as error:
+                self.get_logger().error(f"set-point rejected: {error}")
+                return
             if self._lockstep:
                 self._answered = True
-                self._robot.step()
-                self._publish(self._robot.read())
+                self._step()
 
     def _run(self) -> None:
         pacer = Pacer(self._spec.period)
         while not self._stop.is_set():
             with self._lock:
-                self._robot.step()
-                self._publish(self._robot.read())
+                self._step()
             pacer.wait()
+
+    def _step(self) -> None:
+        try:
+            self._robot.step()
+            self._publish(self._robot.read())
+        except RobotFault as error:
+            self.failure = error
+            self._stop.set()
+            self.get_logger().fatal(f"the robot falls silent: {error}")
 
     def _repeat(self) -> None:
         """Publishes the first state again until somebody connects."""
@@ -154,5 +166,6 @@ class SimRobotNode(StackNode):
         self._state.publish(to_joint_state(stamp, self._names, *fields))
 
 
-if __name__ == "__main__":
-    sys.exit(run(SimRobotNode))
+def main() -> int:
+    """Runs the node; returns the exit code."""
+    return run(lambda: [SimRobotNode()])

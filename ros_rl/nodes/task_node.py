@@ -9,6 +9,7 @@ from rcl_interfaces.msg import Parameter as ParameterMessage
 from rcl_interfaces.msg import ParameterType, ParameterValue
 from rcl_interfaces.srv import SetParameters
 from rclpy.task import Future
+from rclpy.timer import Timer
 from std_msgs.msg import Float64, String
 from std_srvs.srv import Trigger
 
@@ -46,6 +47,7 @@ class TaskNode(StackNode):
         self._entities: list[Any] = []
         self._episode: _Episode | None = None
         self._monitor: TaskMonitor | None = None
+        self._starter: Timer | None = None
         self._next = 0
         self._resume_at: float | None = None
         self._last_stamp = 0.0
@@ -74,7 +76,7 @@ class TaskNode(StackNode):
 
     def activate(self) -> None:
         """Starts with the first task as soon as the simulation answers."""
-        self._next, self.finished = 0, False
+        self._next, self._resume_at, self.finished = 0, None, False
         self._say_state("waiting")
         if self._tasks:
             self._starter = self.every(0.05, self._start_when_ready)
@@ -82,6 +84,7 @@ class TaskNode(StackNode):
     def deactivate(self) -> None:
         """Lets the episode go."""
         self._episode = self._monitor = None
+        self._end_waiting()
 
     def release(self) -> None:
         """Closes topics and services."""
@@ -98,8 +101,13 @@ class TaskNode(StackNode):
 
     def _start_when_ready(self) -> None:
         if self._reset.service_is_ready() and self._set_parameters.service_is_ready():
-            self.destroy_timer(self._starter)
+            self._end_waiting()
             self._begin()
+
+    def _end_waiting(self) -> None:
+        if self._starter is not None:
+            self.destroy_timer(self._starter)
+            self._starter = None
 
     def _begin(self) -> None:
         """Sets the next task: the instruction first, so that whoever acts knows it when the episode starts."""
@@ -113,14 +121,15 @@ class TaskNode(StackNode):
             "seed": ParameterValue(type=ParameterType.PARAMETER_INTEGER, integer_value=self._episode.seed),
         }
         changes = [ParameterMessage(name=name, value=value) for name, value in values.items()]
-        self._set_parameters.call_async(SetParameters.Request(parameters=changes)).add_done_callback(self._on_set)
+        request = SetParameters.Request(parameters=changes)
+        self._set_parameters.call_async(request).add_done_callback(self.contained("set_parameters", self._on_set))
 
     def _on_set(self, future: Future) -> None:
         refused = [result.reason for result in future.result().results if not result.successful]
         if refused:
             self.say("task", f"the hardware node refuses: {refused[0]}")
             return
-        self._reset.call_async(Trigger.Request()).add_done_callback(self._on_reset)
+        self._reset.call_async(Trigger.Request()).add_done_callback(self.contained("sim/reset", self._on_reset))
 
     def _on_reset(self, future: Future) -> None:
         answer = future.result()
@@ -137,8 +146,11 @@ class TaskNode(StackNode):
         self._last_stamp = observation.stamp
         if not self.active:
             return
-        if self._resume_at is not None and not jumped_back and observation.stamp >= self._resume_at:
-            self._begin()
+        if self._resume_at is not None:
+            if jumped_back:  # someone else reset the simulation during the pause
+                self._resume_at = observation.stamp + self.value("pause")
+            elif observation.stamp >= self._resume_at:
+                self._begin()
             return
         if self._monitor is None or self._episode is None:
             return
@@ -195,5 +207,6 @@ def _needs(spec: RobotSpec) -> list[str]:
     return ["privileged", *(["base_quat"] if spec.imu_frame else []), *(["base_position"] if spec.odometry else [])]
 
 
-if __name__ == "__main__":
-    raise SystemExit(run(TaskNode))
+def main() -> int:
+    """Runs the node; returns the exit code."""
+    return run(lambda: [TaskNode()])

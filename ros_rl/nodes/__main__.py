@@ -1,0 +1,19 @@
+"""Runs a node: ``python -m ros_rl.nodes hardware_node --ros-args ...``."""
+
+import importlib
+import os
+import signal
+import sys
+
+
+def main() -> int:
+    """Runs the node that the first argument names; returns its exit code."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os._exit(0))  # while it loads, there is nothing to bring to rest
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))  # the launcher starts it with them blocked
+    name = sys.argv.pop(1)
+    return int(importlib.import_module(f"ros_rl.nodes.{name}").main())
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -3,6 +3,7 @@
 Nothing here knows of ROS: messages come and go through a `ControllerLink`, which `ros_rl.nodes` implements.
 """
 
+import math
 from dataclasses import replace
 from typing import Literal, Protocol
 
@@ -74,6 +75,7 @@ class Ros2ControlRobot:
         self._names = spec.joint_names
         self._scale = UnitScale.of(spec)
         self._closed = False
+        self._answered = -math.inf
 
     def connect(self) -> None:
         """Waits for controller and joint states, and compares their joints with the robot's.
@@ -113,6 +115,7 @@ class Ros2ControlRobot:
             UserError: the joints are not those of the robot, or a value is not finite.
         """
         values = command.in_order_of(self.spec)
+        self._answered = self.read().stamp  # before sending: the next measurement may come at once
         self._send(values, command.stamp)
         return replace(command, joint_names=self.spec.joint_names, values=values)
 
@@ -122,9 +125,8 @@ class Ros2ControlRobot:
         Raises:
             RobotFault: none comes.
         """
-        stamp = self.read().stamp
-        if self._link.wait_newer(stamp, self._timeout) is None:
-            raise RobotFault(f"robot '{self.spec.name}' sent no joint state for {self._timeout:g} s after {stamp:.3f} s")
+        if self._link.wait_newer(self._answered, self._timeout) is None:
+            raise RobotFault(f"robot '{self.spec.name}' sent no joint state for {self._timeout:g} s after {self._answered:.3f} s")
 
     def stop(self) -> None:
         """Holds the measured position; in other modes than position, sends the `hold` commands.

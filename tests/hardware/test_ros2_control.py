@@ -101,8 +101,23 @@ def test_a_robot_that_does_not_answer_is_a_fault():
 
 def test_a_robot_that_falls_silent_is_a_fault():
     robot, _ = connected(ARM)
+    robot.write(JointCommand(ARM.joint_names, ARM.home, 1.5))
     with pytest.raises(RobotFault, match=r"sent no joint state for 10 s after 1\.500 s"):
         robot.step()
+
+
+def test_a_measurement_that_comes_while_the_command_is_still_being_sent_is_its_answer():
+    robot, link = connected(ARM)
+    send = link.send
+
+    def send_and_be_answered(*command):
+        send(*command)
+        link.observation = replace(link.observation, stamp=1.6)
+
+    link.send = send_and_be_answered
+    robot.write(JointCommand(ARM.joint_names, ARM.home, 1.5))
+    robot.step()
+    assert robot.read().stamp == 1.6
 
 
 def test_c3_commands_are_mapped_by_name_to_the_controller():

@@ -120,13 +120,15 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
     values |= {key: ARGUMENTS[key].parse(text) for key, text in given.items()}
     robot = load_robot(values["robot"] or BRINGUPS[bringup]["robot"])
     tasks = _tasks(bringup, robot.name, values["tasks"])
-    policy = values["policy"] or (tasks[0].policy if tasks else "")
+    simulated = values["mode"] == "sim"
+    if simulated:
+        _same("scene", tasks)
+    policy = values["policy"] or _same("policy", tasks)
     if not policy:
         raise UserError("without a task, name the policy:=")
     control_rate = values["control_rate"] or robot.control_rate
     bundle = load_bundle(policy)
     check_fits(bundle, replace(robot, control_rate=control_rate))
-    simulated = values["mode"] == "sim"
     if bundle.spec.privileged and not simulated:
         raise UserError(f"policy '{policy}' reads simulator state, so it runs in mode:=sim only; name another policy:=")
     sim_time = values["use_sim_time"] == "true" or (values["use_sim_time"] == "auto" and simulated)
@@ -164,6 +166,14 @@ def _tasks(bringup: str, robot: str, names: Sequence[str]) -> list[Task]:
         if task.robot != robot:
             raise UserError(f"task '{task.name}' is for the robot '{task.robot}', this bring-up runs '{robot}'")
     return tasks
+
+
+def _same(key: str, tasks: Sequence[Task]) -> str:
+    """Returns the scene or policy that all tasks of one run share; empty without tasks."""
+    found = {getattr(task, key): task.name for task in tasks}
+    if len(found) > 1:
+        raise UserError(f"one run has one {key}: " + ", ".join(f"task '{name}' names '{value}'" for value, name in found.items()))
+    return next(iter(found), "")
 
 
 def launch_description(bringup: str) -> "LaunchDescription":

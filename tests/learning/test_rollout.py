@@ -40,8 +40,8 @@ class Noise:
 class Loop:
     """Keeps what an episode needs between episodes."""
 
-    def __init__(self, force: float = 1.0, time_limit: float = TASK.time_limit, safety=None):
-        task = replace(TASK, time_limit=time_limit)
+    def __init__(self, force: float = 1.0, time_limit: float = TASK.time_limit, hold: float = TASK.success.hold, safety=None):
+        task = replace(TASK, time_limit=time_limit, success=replace(TASK.success, hold=hold))
         self.robot = GuardedRobot(MujocoRobot(SPEC, task), Guard(SPEC))
         self.policy = Noise(force)
         self.runner = PolicyRunner(self.policy, seed=3)
@@ -86,6 +86,17 @@ def test_a_failure_ends_the_episode_at_once():
     assert (state.terminated, state.success, state.truncated) == (True, False, False)
     assert 0 < len(ticks) < 1000
     assert not any(tick.task.done for tick in ticks)
+
+
+def test_every_episode_is_judged_and_played_from_its_own_start():
+    loop = Loop(force=0.0, hold=0.1)
+    for _ in range(2):
+        state, ticks = loop.run()
+        assert state.success
+        assert len(ticks) == 10
+    loop.run(steps=1)
+    loop.run(steps=1)
+    assert loop.policy.seeds == [3, 4, 5, 6]
 
 
 def test_l3_the_time_limit_truncates_and_does_not_terminate():

@@ -1,0 +1,203 @@
+"""Tests of ros_rl.bringup: arguments become node graphs, and what does not fit is refused before anything starts."""
+
+import pytest
+
+from ros_rl.bringup import ARGUMENTS, BRINGUPS, ends_the_graph, graph, launch_file, processes, read_words
+from ros_rl.errors import UserError
+from ros_rl.nodes.parameters import NODES
+
+
+def parameters(described) -> dict[str, dict]:
+    return {node.executable: dict(node.parameters) for node in described.nodes}
+
+
+@pytest.mark.parametrize("bringup", BRINGUPS)
+def test_every_bringup_starts_whole_nodes_with_parameters_that_they_take(bringup):
+    described = graph(bringup, {})
+    assert described.namespace == f"/{bringup}"
+    assert [node.executable for node in described.nodes] == ["hardware_node", "safety_node", "policy_node", "task_node"]
+    for name, given in parameters(described).items():
+        declared = {parameter.name: parameter for parameter in NODES[name]}
+        assert given.pop("use_sim_time") is True
+        assert given["robot"] == BRINGUPS[bringup]["robot"]
+        for key, value in given.items():
+            assert declared[key].check(value) == value
+    assert parameters(described)["policy_node"]["policy"]
+    assert parameters(described)["hardware_node"]["backend"] == "mujoco"
+
+
+@pytest.mark.parametrize("bringup", BRINGUPS)
+def test_every_bringup_has_a_launch_file(bringup):
+    assert f'launch_description("{bringup}")' in launch_file(bringup).read_text()
+
+
+@pytest.mark.parametrize("name", [name for name in ARGUMENTS if any(name == p.name for table in NODES.values() for p in table)])
+def test_an_argument_reaches_every_node_that_has_it(name):
+    values = {
+        float: "1.0",
+        bool: str(not ARGUMENTS[name].default).lower(),
+        int: "3",
+        str: "test",
+        list: "1.0,2.0,3.0" if name == "command" else "test",
+    }
+    text = {"robot": "arm", "policy": "arm_circle", "tasks": "arm_circle", "control_rate": "400.0"}.get(
+        name, values[type(ARGUMENTS[name].default)]
+    )
+    if ARGUMENTS[name].choices:
+        text = ARGUMENTS[name].choices[-1]
+    given = parameters(graph("arm", {"tasks": "arm_circle", name: text}))
+    owners = [node for node, table in NODES.items() if node in given and any(p.name == name for p in table)]
+    assert owners
+    for node in owners:
+        got = given[node][name]
+        assert got == ARGUMENTS[name].parse(text) or (name == "tasks" and got[0].endswith("/arm_circle.yaml"))
+
+
+def test_the_mode_changes_the_backend_and_nothing_the_policy_sees():
+    sim, robot = (parameters(graph("arm", {"mode": mode, "tasks": "arm_circle"})) for mode in ("sim", "robot"))
+    assert (sim["hardware_node"]["backend"], robot["hardware_node"]["backend"]) == ("mujoco", "ros2_control")
+    assert (sim["hardware_node"]["use_sim_time"], robot["hardware_node"]["use_sim_time"]) == (True, False)
+    assert robot["task_node"]["tasks"] == [""]
+    for node in ("safety_node", "policy_node"):
+        differing = {key for key in sim[node] if sim[node][key] != robot[node][key]}
+        assert differing <= {"use_sim_time", "instruction"}
+    assert robot["policy_node"]["instruction"] == "draw circles in the air"
+    assert [sim["hardware_node"][key] for key in ("max_age", "stop_after")] == [
+        robot["hardware_node"][key] for key in ("max_age", "stop_after")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "expected"), [("auto", "sim", True), ("auto", "robot", False), ("true", "robot", True), ("false", "sim", False)]
+)
+def test_use_sim_time(text, mode, expected):
+    described = graph("arm", {"use_sim_time": text, "mode": mode, "tasks": "arm_circle"})
+    assert all(node.parameters["use_sim_time"] is expected for node in described.nodes)
+
+
+def test_a_task_gives_the_policy_and_the_target_velocity_unless_told_otherwise():
+    own = parameters(graph("quadruped", {}))["policy_node"]
+    told = parameters(graph("quadruped", {"command": "0.1,0,0", "policy": "quadruped_stand"}))["policy_node"]
+    assert own["policy"] == "quadruped_trot"
+    assert any(own["command"])
+    assert (told["policy"], told["command"]) == ("quadruped_stand", [0.1, 0.0, 0.0])
+
+
+def test_composed_merges_the_nodes_into_one_process_and_loses_nothing():
+    apart, together = graph("arm", {}), graph("arm", {"composed": "true"})
+    assert processes(apart) == apart.nodes
+    (process,) = processes(together)
+    assert process.executable == "composed_node"
+    split: dict[str, dict] = {}
+    for key, value in process.parameters.items():
+        node, _, name = key.partition(".")
+        split.setdefault(node, {})[name] = value
+    assert split == parameters(apart)
+
+
+@pytest.mark.parametrize(("text", "namespace"), [("left", "/left"), ("/lab/left/", "/lab/left"), ("", "/arm")])
+def test_namespace(text, namespace):
+    assert graph("arm", {"namespace": text}).namespace == namespace
+
+
+@pytest.mark.parametrize("text", ["my robot", "9arm", "a//b", "arm-1", "/", "bras_é"])
+def test_a_namespace_that_ros_does_not_take_is_refused(text):
+    with pytest.raises(UserError, match=f"namespace '{text}' is not"):
+        graph("arm", {"namespace": text})
+
+
+REFUSED = {
+    "unknown bring-up": ("amr", {}, "unknown bring-up 'amr', did you mean 'arm'? (known: arm, cartpole, quadrotor, quadruped)"),
+    "unknown argument": ("arm", {"lock_step": "true"}, "unknown argument 'lock_step', did you mean 'lockstep'?"),
+    "unknown mode": ("arm", {"mode": "robt"}, "unknown value of mode 'robt', did you mean 'robot'? (known: robot, sim)"),
+    "unknown robot": ("arm", {"robot": "amr"}, "unknown robot 'amr', did you mean 'arm'?"),
+    "unknown task": ("arm", {"tasks": "push_buton"}, "unknown task 'push_buton', did you mean 'push_button'?"),
+    "unknown policy": ("arm", {"policy": "arm_cirle"}, "unknown policy bundle 'arm_cirle', did you mean 'arm_circle'?"),
+    "no number": ("arm", {"rate_factor": "fast"}, "rate_factor must be a number from 0.01 to 100, got 'fast'"),
+    "out of range": ("arm", {"rate_factor": "1000"}, "rate_factor must be a number from 0.01 to 100, got 1000.0"),
+    "not finite": ("arm", {"max_age": "nan"}, "max_age must be a number in s from 0.001 to 10, got nan"),
+    "no whole number": ("arm", {"seed": "1.5"}, "seed must be a whole number, at least 0, got '1.5'"),
+    "no truth value": ("arm", {"composed": "maybe"}, "composed must be true or false, got 'maybe'"),
+    "two of three numbers": ("arm", {"command": "1,2"}, "command must be 3 numbers with commas between, got [1.0, 2.0]"),
+    "task of another robot": (
+        "arm",
+        {"tasks": "cartpole_balance"},
+        "task 'cartpole_balance' is for the robot 'cartpole', this bring-up runs 'arm'",
+    ),
+    "policy of another robot": (
+        "arm",
+        {"policy": "cartpole_lqr"},
+        "bundle 'cartpole_lqr' commands the joints slider (robot 'cartpole'), robot",
+    ),
+    "rate of another robot": (
+        "cartpole",
+        {"control_rate": "150"},
+        "bundle 'cartpole_lqr' acts at 100 Hz, which does not divide the 150 Hz",
+    ),
+    "privileged policy on a robot": (
+        "arm",
+        {"mode": "robot"},
+        "policy 'arm_pick_place' reads simulator state, so it runs in mode:=sim only",
+    ),
+    "no task and no policy": ("arm", {"tasks": "none"}, "without a task, name the policy:="),
+    "tasks in two scenes": (
+        "arm",
+        {"tasks": "push_button,arm_circle", "policy": "arm_circle"},
+        "one run has one scene: task 'push_button' names",
+    ),
+    "tasks for two policies": (
+        "arm",
+        {"tasks": "push_button,arm_circle", "mode": "robot"},
+        "one run has one policy: task 'push_button' names 'arm_pick_place', task 'arm_circle' names 'arm_circle'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_refused(case):
+    bringup, given, message = REFUSED[case]
+    with pytest.raises(UserError) as caught:
+        graph(bringup, given)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_a_task_the_services_alone_act():
+    given = parameters(graph("arm", {"tasks": "none", "policy": "arm_circle"}))
+    assert (given["hardware_node"]["task"], given["task_node"]["tasks"]) == ("", [""])
+
+
+def test_words_are_read():
+    assert read_words(["mode:=robot", "tasks:=a,b", "policy:=x:=y"]) == {"mode": "robot", "tasks": "a,b", "policy": "x:=y"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["robot"], "'robot' is no argument, write key:=value"),
+        (["mode=robot"], "'mode=robot' is no argument, write key:=value"),
+        (["mod:=robot"], "unknown argument 'mod', did you mean 'mode'?"),
+        (["seed:=1", "seed:=2"], "the argument seed is there twice"),
+    ],
+)
+def test_words_of_another_form_are_refused(words, message):
+    with pytest.raises(UserError) as caught:
+        read_words(words)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("executable", "code", "ends"),
+    [
+        ("hardware_node", -9, True),
+        ("composed_node", 1, True),
+        ("policy_node", -9, False),
+        ("policy_node", 1, False),
+        ("safety_node", -9, False),
+        ("policy_node", 2, True),
+        ("task_node", 0, True),
+        ("policy_node", None, False),
+    ],
+)
+def test_only_the_robots_process_bad_input_or_a_clean_end_ends_the_graph(executable, code, ends):
+    assert ends_the_graph(executable, code) == ends

@@ -4,7 +4,9 @@ import dataclasses
 import importlib
 import io
 import re
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from typing import Any
@@ -45,6 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words == ["--version"]:
         print(f"ros-rl {__version__}")
         return 0
+    if threading.current_thread() is threading.main_thread():
+        # Told to end, a command tidies up as after Ctrl-C: no node graph stays behind.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         name = find(words)
         return int(parse(name, words[len(name.split()) :]).run())

@@ -9,7 +9,7 @@ from ros_rl.bringup import BRINGUPS
 from ros_rl.errors import unknown
 
 # For the simulated robot behind ros2_control: a task whose policy reads no simulator state.
-_PLAIN_TASKS = {"arm": "arm_circle"}
+PLAIN_TASKS = {"arm": "arm_circle"}
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Parity:
                 bar.set_description(kind)
                 bar.update(count)
 
-            differences = compare(self.robot, self.robot, task, _PLAIN_TASKS.get(self.robot, task), self.seed, self.steps, progress)
+            differences = compare(self.robot, self.robot, task, PLAIN_TASKS.get(self.robot, task), self.seed, self.steps, progress)
         worst = max(differences.values())
         if self.json:
             runs = {"robot": self.robot, "steps": self.steps, "seed": self.seed, "runs": differences, "max_abs_difference": worst}

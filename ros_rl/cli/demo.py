@@ -1,0 +1,92 @@
+"""`ros-rl demo`: the main job, watched."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from ros_rl.bringup import BRINGUPS, graph
+from ros_rl.errors import UserError, unknown
+
+_FRAME_RATE = 20
+
+
+@dataclass
+class Demo:
+    """Brings up a robot in MuJoCo through the ROS 2 graph, lets it carry out its instructions under the guard, and writes
+    summary.json, video.mp4 and contact_sheet.png. The arm's scripted expert reads object poses from the simulator."""
+
+    robot: str = "arm"
+    """The bring-up: arm, cartpole, quadruped or quadrotor."""
+    episodes: int = 0
+    """Episodes; 0: each of the bring-up's instructions once."""
+    seed: int = 0
+    """Seed of the first episode; each further one adds 1."""
+    lockstep: bool = False
+    """As fast as the machine can, in lock-step, instead of real time."""
+    composed: bool = False
+    """All nodes in one process."""
+    video: bool = True
+    """Render video and contact sheet (--no-video leaves them out)."""
+    out: Path = Path("out/demo")
+    """Folder to write to."""
+
+    def run(self) -> int:
+        """Returns 0 if every episode succeeded, else 1."""
+        from ros_rl.nodes.demo import run_episodes
+        from ros_rl.nodes.parity import isolate
+        from ros_rl.robots.spec import load_robot
+
+        if self.robot not in BRINGUPS:
+            raise unknown("bring-up", self.robot, BRINGUPS)
+        if self.episodes < 0 or self.seed < 0:
+            raise UserError(f"--episodes and --seed are whole numbers from 0 on, got {self.episodes} and {self.seed}")
+        isolate()
+        self.out.mkdir(parents=True, exist_ok=True)
+        tasks = BRINGUPS[self.robot]["tasks"].split(",")
+        episodes = self.episodes or len(tasks)
+        arguments = {"episodes": str(episodes), "seed": str(self.seed), "lockstep": str(self.lockstep), "composed": str(self.composed)}
+        spec = load_robot(BRINGUPS[self.robot]["robot"])
+        with tqdm(total=episodes, unit="episode", disable=None) as bar:
+
+            def show(state: dict) -> None:
+                bar.set_description(state.get("instruction", "starting the graph"))
+                bar.set_postfix_str(state["state"])
+                bar.update(state["state"] in ("success", "failure", "timeout", "discarded"))
+
+            described = graph(self.robot, arguments)
+            results, takes = run_episodes(spec, described, episodes, _FRAME_RATE, show, lambda text: _write(self.out / "nodes.log", text))
+        summary = {"robot": self.robot, "episodes": [result.as_json() for result in results]}
+        _write(self.out / "summary.json", json.dumps(summary, indent=2) + "\n")
+        print(f"\n{'instruction':<44} {'success':<8} {'seconds':>7} {'limited':>8} {'overruns':>9}")
+        for result in results:
+            word = "yes" if result.success else "no"
+            print(f"{result.instruction:<44} {word:<8} {result.seconds:>7.1f} {result.limited:>8} {result.overruns:>9}")
+            if not result.success:
+                print(f"    {result.reason}")
+        if self.video:
+            self._film(spec, tasks[0], takes)
+        succeeded = sum(result.success for result in results)
+        print(f"\n{succeeded} of {len(results)} succeeded; see {self.out}/")
+        return int(succeeded < len(results))
+
+    def _film(self, spec, task: str, takes: list) -> None:  # type: ignore[no-untyped-def]
+        from ros_rl.sim.build import build
+        from ros_rl.sim.film import Film
+        from ros_rl.sim.task import load_task
+
+        model = build(spec, load_task(task).scene)
+        film = Film(model, "follow" if spec.floating_base else "front")
+        with tqdm(total=sum(len(take.poses) for take in takes), desc="rendering", unit="frame", disable=None) as bar:
+            film.write_video(self.out / "video.mp4", takes, _FRAME_RATE, lambda: bar.update())
+        film.write_contact_sheet(self.out / "contact_sheet.png", takes)
+        film.close()
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes a file whole or not at all."""
+    partial = path.with_name(f".{path.name}")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)

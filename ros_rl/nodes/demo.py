@@ -1,0 +1,148 @@
+"""Runs episodes of a bring-up through the node graph, and records from its topics what happened."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import rclpy
+from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from sensor_msgs.msg import JointState
+from std_msgs.msg import String
+
+from ros_rl.bringup import Graph
+from ros_rl.errors import RobotFault
+from ros_rl.nodes.base import start_ros
+from ros_rl.nodes.launcher import GraphProcesses
+from ros_rl.nodes.messages import LATCHED_QOS, STREAM_QOS, JointReader, from_privileged, from_time
+from ros_rl.robots.spec import RobotSpec
+from ros_rl.sim.film import Pose, Take
+
+_SILENCE = 30.0  # s without a task state or a joint state after which the graph counts as stuck
+_OVER = ("success", "failure", "timeout", "discarded")
+
+
+@dataclass(frozen=True)
+class EpisodeResult:
+    """How one episode went: robot time in s, commands that the guard limited, control deadlines missed."""
+
+    instruction: str
+    success: bool
+    seconds: float
+    limited: int
+    overruns: int
+    seed: int
+    reason: str
+
+    def as_json(self) -> dict[str, object]:
+        """Returns what summary.json holds."""
+        return asdict(self)
+
+
+class Recorder(Node):
+    """Follows the task node's episodes, the hardware node's counts, and the poses to film."""
+
+    def __init__(self, spec: RobotSpec, namespace: str, frame_rate: float, on_change: Callable[[dict], None]):
+        """Opens the subscriptions.
+
+        Args:
+            spec: the robot.
+            namespace: of the graph.
+            frame_rate: poses kept per second of robot time.
+            on_change: called with every task state.
+        """
+        super().__init__("demo", namespace=namespace)
+        self.results: list[EpisodeResult] = []
+        self.takes: list[Take] = []
+        self.finished = False
+        self.heard = time.monotonic()
+        self._joints = JointReader(spec.measured_names)
+        self._period = 1.0 / frame_rate
+        self._on_change = on_change
+        self._state: dict = {}
+        self._ended: dict | None = None
+        self._privileged: dict = {}
+        self._counts = {"limited": 0, "overruns": 0}
+        self.create_subscription(String, "task/state", self._on_state, LATCHED_QOS)
+        self.create_subscription(DiagnosticArray, "diagnostics", self._on_diagnostics, 10)
+        self.create_subscription(JointState, "sim/privileged", self._on_privileged, STREAM_QOS)
+        self.create_subscription(JointState, "joint_states", self._on_joints, STREAM_QOS)
+
+    def _on_state(self, message: String) -> None:
+        self.heard = time.monotonic()
+        self._state = json.loads(message.data)
+        word = self._state["state"]
+        if word == "running":
+            self.takes.append(Take(self._state["instruction"]))
+        elif word in _OVER:
+            self._ended = self._state
+            self.takes[-1].success = word == "success"
+        elif word == "finished":
+            self.finished = True
+        self._on_change(self._state)
+
+    def _on_diagnostics(self, message: DiagnosticArray) -> None:
+        """Counts run on, so an episode's share is what they grew by until the first report after its end."""
+        for status in message.status:
+            values = {entry.key: entry.value for entry in status.values}
+            if "overruns" not in values or self._ended is None:
+                continue
+            counts = {name: int(values[name]) for name in self._counts}
+            grown = {name: counts[name] - self._counts[name] for name in counts}
+            ended, self._ended, self._counts = self._ended, None, counts
+            fields = {name: ended[name] for name in ("instruction", "seconds", "seed", "reason")}
+            self.results.append(EpisodeResult(success=ended["state"] == "success", **grown, **fields))
+
+    def _on_privileged(self, message: JointState) -> None:
+        self._privileged = from_privileged(message)
+
+    def _on_joints(self, message: JointState) -> None:
+        self.heard = time.monotonic()
+        if self._state.get("state") != "running":
+            return
+        stamp, poses = from_time(message.header.stamp), self.takes[-1].poses
+        if not poses or stamp >= poses[0].stamp + len(poses) * self._period - 1e-6:
+            poses.append(Pose(stamp, self._joints.read(message)[0], self._privileged))
+
+
+def run_episodes(
+    spec: RobotSpec, described: Graph, episodes: int, frame_rate: float, on_change: Callable[[dict], None], log: Callable[[str], None]
+) -> tuple[list[EpisodeResult], list[Take]]:
+    """Starts the graph, lets the task node run its episodes, and ends it.
+
+    Args:
+        spec: the robot.
+        described: the graph.
+        episodes: how many the task node will run.
+        frame_rate: poses kept per second of robot time.
+        on_change: called with every task state.
+        log: called with the nodes' log when the graph has ended.
+
+    Raises:
+        RobotFault: the graph ended early or fell silent.
+    """
+    start_ros()
+    recorder = Recorder(spec, described.namespace, frame_rate, on_change)
+    executor = SingleThreadedExecutor()
+    executor.add_node(recorder)
+    try:
+        with GraphProcesses(described, quiet=True) as running:
+            try:
+                while len(recorder.results) < episodes:
+                    executor.spin_once(timeout_sec=0.1)
+                    if (code := running.ended()) is not None:
+                        raise RobotFault(f"the graph ended with exit code {code} after {len(recorder.results)} of {episodes} episodes")
+                    if time.monotonic() - recorder.heard > _SILENCE:
+                        raise RobotFault(
+                            f"nothing came from the graph for {_SILENCE:g} s after {len(recorder.results)} of {episodes} episodes"
+                        )
+            finally:
+                running.stop()
+                log(running.log.read_text(errors="replace") if running.log.exists() else "")
+    finally:
+        executor.shutdown(timeout_sec=1.0)
+        recorder.destroy_node()
+        rclpy.shutdown()
+    return recorder.results, recorder.takes

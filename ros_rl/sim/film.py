@@ -1,0 +1,110 @@
+"""Videos and contact sheets of recorded episodes, rendered after the fact so that control never waits for a picture."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+
+from ros_rl.sim.build import SimModel
+from ros_rl.sim.camera import CameraRenderer, pose_and_render
+
+_GREEN, _RED, _WHITE, _DARK = (120, 220, 120), (235, 110, 100), (240, 240, 240), (30, 30, 34)
+_BAND = 34  # px, height of a caption
+_SHEET_COLUMNS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Pose:
+    """One moment of an episode: stamp in s, joint positions (n + passive,) and simulator state by name."""
+
+    stamp: float
+    joint_position: np.ndarray
+    state: dict[str, np.ndarray]
+
+
+@dataclass
+class Take:
+    """What was recorded of one episode; `success` is None while it runs."""
+
+    caption: str
+    poses: list[Pose] = field(default_factory=list)
+    success: bool | None = None
+
+
+class Film:
+    """Renders takes with one camera."""
+
+    def __init__(self, model: SimModel, camera: str):
+        """Prepares the renderer.
+
+        Args:
+            model: the robot in its world.
+            camera: name of the camera.
+        """
+        self._renderer = CameraRenderer(model)
+        self._camera = camera
+
+    def write_video(self, path: Path, takes: Sequence[Take], rate: int, progress: Callable[[], None] = lambda: None) -> None:
+        """Writes takes one after the other as an H.264 video; the file appears when it is whole.
+
+        Args:
+            path: of the .mp4.
+            takes: with poses 1/rate apart.
+            rate: frames per second.
+            progress: called after every frame.
+        """
+        partial = path.with_name(f".{path.name}")
+        size = self._renderer.model.cameras[self._camera]
+        with av.open(str(partial), "w", format="mp4") as container:
+            stream = container.add_stream("libx264", rate=rate, options={"crf": "20", "preset": "veryfast"})
+            stream.width, stream.height, stream.pix_fmt = size.width, size.height, "yuv420p"
+            for take in takes:
+                for pose in take.poses:
+                    frame = av.VideoFrame.from_ndarray(self._picture(take, pose, pose is take.poses[-1]), format="rgb24")
+                    container.mux(stream.encode(frame))
+                    progress()
+            container.mux(stream.encode())
+        partial.replace(path)
+
+    def write_contact_sheet(self, path: Path, takes: Sequence[Take]) -> None:
+        """Writes one PNG with a row of pictures for each take, from its first moment to its last."""
+        rows = []
+        for take in takes:
+            if not take.poses:
+                continue
+            moments = [take.poses[index] for index in np.linspace(0, len(take.poses) - 1, _SHEET_COLUMNS).astype(int)]
+            pictures = [self._picture(take, pose, pose is take.poses[-1]) for pose in moments]
+            half = [cv2.resize(picture, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA) for picture in pictures]
+            rows.append(np.hstack(half))
+        if not rows:
+            return
+        written, encoded = cv2.imencode(".png", cv2.cvtColor(np.vstack(rows), cv2.COLOR_RGB2BGR))
+        assert written
+        partial = path.with_name(f".{path.name}")
+        partial.write_bytes(encoded.tobytes())
+        partial.replace(path)
+
+    def close(self) -> None:
+        """Frees the renderer."""
+        self._renderer.close()
+
+    def _picture(self, take: Take, pose: Pose, last: bool) -> np.ndarray:
+        """Renders one moment with its caption: the instruction, the time, and at the end whether it succeeded."""
+        image = pose_and_render(self._renderer, self._camera, pose.joint_position, pose.state)
+        image[:_BAND] = _DARK
+        verdict, colour = ("", _WHITE) if not last or take.success is None else ("success", _GREEN) if take.success else ("failed", _RED)
+        seconds = f"{pose.stamp - take.poses[0].stamp:.1f} s"
+        _text(image, take.caption, 10, _WHITE)
+        _text(image, f"{verdict}  {seconds}" if verdict else seconds, -10, colour)
+        return image
+
+
+def _text(image: np.ndarray, text: str, x: int, colour: tuple[int, int, int]) -> None:
+    """Writes into the caption band; a negative x is measured from the right edge."""
+    font, scale, line = cv2.FONT_HERSHEY_SIMPLEX, 0.58, cv2.LINE_AA
+    width = cv2.getTextSize(text, font, scale, 1)[0][0]
+    left = x if x >= 0 else image.shape[1] + x - width
+    cv2.putText(image, text, (left, _BAND - 11), font, scale, colour, 1, line)

@@ -94,6 +94,7 @@ def test_every_episode_is_judged_and_played_from_its_own_start():
         state, ticks = loop.run()
         assert state.success
         assert len(ticks) == 10
+        loop.monitor.reset()
         loop.monitor.update(replace(ticks[0].observation, stamp=-1.0))  # what was seen in between does not count
     loop.run(steps=1)
     loop.run(steps=1)

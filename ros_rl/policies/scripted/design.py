@@ -100,7 +100,7 @@ def arm_circle_bundle() -> Bundle:
         "arm_circle",
         "arm_circle",
         robot,
-        robot.control_rate,
+        100.0,
         ["joint_position"],
         asdict(arm_circle.Parameters(radius=0.08, period=5.0, ramp=2.0, approach=0.1, trim=4.0, trim_limit=0.05)),
         {"centre": np.array([0.45, 0.0, 0.4]), "rotation": RobotModel(robot).frame_pose(tool_frame(robot), robot.home).rotation},
@@ -124,7 +124,7 @@ def arm_pick_place_bundle() -> Bundle:
         trim=4.0,
         trim_limit=0.05,
     )
-    keys = ["joint_position", *(f"privileged.{name}" for name in ("red_block", "blue_block", "bowl", "button", "button_press"))]
+    keys = ["instruction", "joint_position", *(f"privileged.{name}" for name in ("red_block", "blue_block", "bowl", "button", "button_press"))]
     return _bundle("arm_pick_place", "arm_pick_place", robot, 100.0, keys, asdict(settings), {})
 
 
@@ -138,7 +138,8 @@ DESIGNS: dict[str, Callable[[], Bundle]] = {
     "quadruped_trot": quadruped_trot,
 }
 
-_SHAPES = {
+_SHAPES: dict[str, tuple[int, ...]] = {
+    "instruction": (),
     "command": (3,),
     "base_quat": (4,),
     "base_gyro": (3,),

@@ -16,7 +16,7 @@ from ros_rl.bringup import Graph
 from ros_rl.errors import RobotFault
 from ros_rl.nodes.base import start_ros
 from ros_rl.nodes.launcher import GraphProcesses
-from ros_rl.nodes.messages import LATCHED_QOS, STREAM_QOS, JointReader, from_privileged, from_time
+from ros_rl.nodes.messages import STREAM_QOS, TASK_STATE_QOS, JointReader, from_privileged, from_time
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim.film import Pose, Take
 
@@ -65,7 +65,7 @@ class Recorder(Node):
         self._ended: dict | None = None
         self._privileged: dict = {}
         self._counts = {"limited": 0, "overruns": 0}
-        self.create_subscription(String, "task/state", self._on_state, LATCHED_QOS)
+        self.create_subscription(String, "task/state", self._on_state, TASK_STATE_QOS)
         self.create_subscription(DiagnosticArray, "diagnostics", self._on_diagnostics, 10)
         self.create_subscription(JointState, "sim/privileged", self._on_privileged, STREAM_QOS)
         self.create_subscription(JointState, "joint_states", self._on_joints, STREAM_QOS)

@@ -258,7 +258,7 @@ class HardwareNode(StackNode):
             self._clock_stamp = stamp
         for name, image in observation.images.items():
             self._publish_image(name, image)
-        if self._privileged_publisher is not None and observation.privileged:
+        if self._privileged_publisher is not None:
             self._privileged_publisher.publish(to_privileged(stamp, observation.privileged))
         if self._imu_publisher is not None and observation.base_quat is not None:
             assert observation.base_gyro is not None and observation.base_acc is not None and self._spec.imu_frame

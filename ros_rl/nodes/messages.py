@@ -18,6 +18,8 @@ COMMAND_QOS = QoSProfile(depth=1, history=HistoryPolicy.KEEP_LAST, reliability=R
 # The writer keeps more than the readers ask for, so that a recorder which reads deeper misses nothing.
 STREAM_QOS = QoSProfile(depth=100, history=HistoryPolicy.KEEP_LAST, reliability=ReliabilityPolicy.RELIABLE)
 LATCHED_QOS = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+# The outcome of an episode and what comes next follow each other at once; whoever counts episodes reads this deep.
+TASK_STATE_QOS = QoSProfile(depth=100, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 IMAGE_QOS = qos_profile_sensor_data
 _POINT_FIELD: dict[CommandMode, str] = {"position": "positions", "velocity": "velocities", "effort": "effort"}
 

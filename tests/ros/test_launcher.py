@@ -1,0 +1,88 @@
+"""Tests of ros_rl.nodes.launcher and of `ros-rl up`: whatever ends a graph, nothing is left running."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from harness import PATIENCE
+from rclpy.parameter import Parameter
+from trajectory_msgs.msg import JointTrajectory
+
+from ros_rl.nodes.hardware_node import HardwareNode
+
+UP = [sys.executable, "-m", "ros_rl.cli.main", "up", "cartpole", "namespace:=test"]
+
+
+def children(process):
+    """Returns the ids of a process's children, as the kernel lists them."""
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return [int(word) for word in listed.read_text().split()] if listed.exists() else []
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def up():
+    """Gives a test a function that starts `ros-rl up` and ends it if the test does not."""
+    started = []
+
+    def start(*words):
+        process = subprocess.Popen([*UP, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(PATIENCE)
+        process.stdout.close()
+
+
+def assert_clean_end(process, nodes):
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    assert "Traceback" not in output and "Error" not in output
+    assert not [node for node in nodes if Path(f"/proc/{node}").exists()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_running_graph_ends_clean(ros, up, number):
+    process, commands = up(), ros.hear(JointTrajectory, "joint_command")
+    ros.until(lambda: len(commands) > 20, "for the graph to run")
+    nodes = children(process)
+    assert len(nodes) == 4
+    process.send_signal(number)
+    assert_clean_end(process, nodes)
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_a_graph_that_is_still_starting_ends_clean(up, loaded):
+    process = up("mode:=robot")  # there is no robot: the hardware node waits for it
+    wait_for(lambda: len(children(process)) == 4)
+    if loaded:
+        wait_for(lambda: all("librcl" in Path(f"/proc/{node}/maps").read_text() for node in children(process)))
+    nodes = children(process)
+    process.send_signal(signal.SIGINT)
+    assert_clean_end(process, nodes)
+
+
+def test_a_second_hardware_node_ends_its_graph_with_one_line(ros, up):
+    ros.add(HardwareNode(namespace="test", parameter_overrides=[Parameter("robot", value="cartpole")]))
+    process = up()
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 2
+    lines = [line for line in output.splitlines() if "another" in line]
+    assert lines == [
+        f"ros_rl: another /test/hardware_node runs in this ROS domain (process {os.getpid()}); end it or give this one another namespace"
+    ]
+    assert "Traceback" not in output

@@ -1,0 +1,45 @@
+"""Tests of ros_rl.nodes.parity: every way to run a graph computes what the in-process loop computes, bit for bit."""
+
+import numpy as np
+import pytest
+from harness import DEEP, describe
+from sensor_msgs.msg import JointState
+
+from ros_rl.bringup import BRINGUPS
+from ros_rl.cli.parity import PLAIN_TASKS
+from ros_rl.nodes.messages import from_time
+from ros_rl.nodes.parity import Trajectory, compare, in_process, largest_difference
+from ros_rl.robots.spec import load_robot
+
+
+@pytest.mark.parametrize("robot", BRINGUPS)
+def test_the_node_graph_computes_what_the_loop_in_one_process_computes(robot):
+    task = BRINGUPS[robot]["tasks"].split(",")[0]
+    differences = compare(robot, robot, task, PLAIN_TASKS.get(robot, task), 1, 60, lambda kind, count: None)
+    assert differences == {"separate": 0.0, "composed": 0.0, "ros2_control": 0.0}
+
+
+def test_robots_in_two_namespaces_do_not_disturb_each_other(ros):
+    heard = {}
+    for seed, namespace in enumerate(("left", "right")):
+        ros.up("cartpole", lockstep=True, namespace=namespace, seed=seed)
+        heard[namespace] = []
+        ros.probe.create_subscription(JointState, f"/{namespace}/joint_states", heard[namespace].append, DEEP)
+    ros.until(lambda: min(map(len, heard.values())) > 80)
+    for seed, states in enumerate(heard.values()):
+        expected = in_process(load_robot("cartpole"), "cartpole_balance", "cartpole_lqr", seed, 100)
+        positions = dict(zip(expected.stamps, expected.positions, strict=True))
+        common = [state for state in states if from_time(state.header.stamp) in positions]
+        assert len(common) > 50
+        assert all(list(state.position) == positions[from_time(state.header.stamp)].tolist() for state in common)
+
+
+def test_a_difference_in_the_last_bit_or_a_missing_step_shows():
+    one = Trajectory(np.array([0.0, 0.1]), np.ones((2, 3)), np.ones((2, 3)))
+    assert largest_difference(one, one) == 0.0
+    assert 0.0 < largest_difference(one, Trajectory(one.stamps, one.positions, np.nextafter(one.commands, 2.0))) < 1e-15
+    assert largest_difference(one, Trajectory(one.stamps[:1], one.positions[:1], one.commands[:1])) == float("inf")
+
+
+def test_the_parity_graph_has_no_task_node_and_its_policy_waits():
+    assert [node.executable for node in describe("arm").nodes] == ["hardware_node", "safety_node", "policy_node", "task_node"]

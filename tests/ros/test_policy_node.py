@@ -1,0 +1,157 @@
+"""Tests of ros_rl.nodes.policy_node: the same observation gets the same command, however it comes."""
+
+import numpy as np
+import pytest
+from geometry_msgs.msg import Twist
+from rclpy.parameter import Parameter
+from sensor_msgs.msg import JointState
+from std_msgs.msg import String
+from std_srvs.srv import Trigger
+from trajectory_msgs.msg import JointTrajectory
+
+from ros_rl.hardware.guard import Guard, GuardedRobot
+from ros_rl.hardware.mujoco import MujocoRobot
+from ros_rl.learning.rollout import run_episode
+from ros_rl.nodes.messages import COMMAND_QOS, LATCHED_QOS, STREAM_QOS, from_time, to_joint_state
+from ros_rl.nodes.policy_node import PolicyNode
+from ros_rl.policies import actors
+from ros_rl.policies.bundle import Bundle, save_bundle
+from ros_rl.policies.interface import ObservationKey, PolicySpec
+from ros_rl.policies.runner import PolicyRunner
+from ros_rl.robots.spec import load_robot
+from ros_rl.safety.interface import PassThrough
+from ros_rl.safety.stage import SafetyStage
+from ros_rl.sim.task import load_task
+
+
+def policy_node(robot, policy, **parameters):
+    given = {"robot": robot, "policy": str(policy), "instruction": "do it", **parameters}
+    return PolicyNode(namespace="test", parameter_overrides=[Parameter(name, value=value) for name, value in given.items()])
+
+
+@pytest.fixture
+def answer(ros):
+    """Gives a test a function that publishes a joint state and returns the action that answers it."""
+    actions = ros.hear(JointTrajectory, "policy/action")
+    publisher = ros.probe.create_publisher(JointState, "joint_states", STREAM_QOS)
+
+    def ask(message):
+        ros.until(publisher.get_subscription_count)
+        actions.clear()
+        publisher.publish(message)
+        ros.until(lambda: actions and actions[-1].header.stamp == message.header.stamp, "for an action")
+        return list(actions[-1].points[0].effort or actions[-1].points[0].positions)
+
+    return ask
+
+
+@pytest.mark.parametrize(("robot", "policy"), [("cartpole", "cartpole_lqr"), ("arm", "arm_circle")])
+def test_joint_states_in_any_order_give_the_same_command_bit_for_bit(ros, answer, robot, policy):
+    node, spec, random = ros.add(policy_node(robot, policy)), load_robot(robot), np.random.default_rng(0)
+    names, count = (*spec.measured_names, "someone_elses_joint"), len(spec.measured_names) + 1
+    shown = [
+        (tick * spec.period, spec.home + random.normal(0.0, 0.01, count - 1), random.normal(0.0, 0.01, count - 1)) for tick in range(5)
+    ]
+
+    def actions(order):
+        node.runner.restart()
+        fields = ((stamp, np.append(position, 9.0)[order], np.append(velocity, 9.0)[order]) for stamp, position, velocity in shown)
+        return [answer(to_joint_state(s, [names[i] for i in order], p, v, np.zeros(count))) for s, p, v in fields]
+
+    expected = actions(np.arange(count))
+    assert len({tuple(action) for action in expected}) > 1
+    assert actions(np.arange(count)[::-1]) == expected
+    assert actions(random.permutation(count)) == expected
+
+
+def test_joint_states_that_lack_a_joint_are_not_answered_and_reported(ros, answer):
+    node = ros.add(policy_node("cartpole", "cartpole_lqr"))
+    status, publisher = ros.diagnostics(), ros.probe.create_publisher(JointState, "joint_states", STREAM_QOS)
+    ros.until(publisher.get_subscription_count)
+    publisher.publish(to_joint_state(0.5, ["pole"], np.zeros(1), np.zeros(1), np.zeros(1)))
+    ros.until(lambda: "joint state lacks slider; it has pole, needed are slider, pole" in status("policy_node").message)
+    assert node.runner.episode == -1
+    assert answer(to_joint_state(0.6, ["pole", "slider"], np.zeros(2), np.zeros(2), np.zeros(2))) == [0.0]
+
+
+def test_a_policy_that_fails_is_reported_and_asked_again(ros, answer, monkeypatch):
+    node, status = ros.add(policy_node("cartpole", "cartpole_lqr")), ros.diagnostics()
+    state = [to_joint_state(0.01 * tick, ["slider", "pole"], np.zeros(2), np.zeros(2), np.zeros(2)) for tick in range(3)]
+    answer(state[0])
+    act = node.runner.policy.act
+    monkeypatch.setattr(node.runner.policy, "act", lambda observation: {}["weights"])
+    publisher = ros.probe.create_publisher(JointState, "joint_states", STREAM_QOS)
+    ros.until(publisher.get_subscription_count)
+    publisher.publish(state[1])
+    ros.until(lambda: "KeyError: 'weights'" in status("policy_node").message)
+    monkeypatch.setattr(node.runner.policy, "act", act)
+    assert answer(state[2]) == [0.0]
+
+
+def test_reload_loads_the_bundle_again_and_keeps_the_old_one_when_it_is_damaged(ros, answer, tmp_path):
+    spec = PolicySpec("cartpole", ("slider",), tuple(ObservationKey(f"joint_{word}", (2,)) for word in ("position", "velocity")), 100.0)
+
+    def save(gain):
+        save_bundle(tmp_path / "mine", Bundle("mine", "cartpole_lqr", "test", spec, tensors={"gain": np.array([[gain, 0.0, 0.0, 0.0]])}))
+
+    def state(stamp):
+        return to_joint_state(stamp, ["slider", "pole"], np.array([1.0, 0.0]), np.zeros(2), np.zeros(2))
+
+    save(2.0)
+    ros.add(policy_node("cartpole", tmp_path / "mine"))
+    assert answer(state(0.0)) == [-2.0]
+    save(3.0)
+    assert ros.call(Trigger, "policy/reload").success
+    assert answer(state(0.1)) == [-3.0]
+    (tmp_path / "mine" / "weights.safetensors").write_bytes(b"half")
+    refused = ros.call(Trigger, "policy/reload")
+    assert not refused.success and "damaged bundle" in refused.message
+    assert answer(state(0.2)) == [-3.0]
+
+
+def test_a_target_velocity_that_is_not_finite_is_ignored_and_a_new_instruction_starts_an_episode(ros, answer):
+    node, status = ros.add(policy_node("cartpole", "cartpole_lqr")), ros.diagnostics()
+    twists = ros.probe.create_publisher(Twist, "cmd_vel", COMMAND_QOS)
+    ros.until(twists.get_subscription_count)
+    bad = Twist()
+    bad.linear.x = float("nan")
+    twists.publish(bad)
+    ros.until(lambda: "cmd_vel: rejected, it is not finite" in status("policy_node").message)
+    np.testing.assert_array_equal(node._target_velocity(), np.zeros(3))
+
+    state = [to_joint_state(0.01 * tick, ["slider", "pole"], np.zeros(2), np.zeros(2), np.zeros(2)) for tick in range(2)]
+    answer(state[0])
+    assert node.runner.episode == 0
+    ros.probe.create_publisher(String, "task/instruction", LATCHED_QOS).publish(String(data="do something else"))
+    ros.until(lambda: node._told == "do something else")
+    answer(state[1])
+    assert node.runner.episode == 1
+
+
+def test_a_policy_that_reads_a_camera_sees_the_same_images_through_the_graph(ros, tmp_path, monkeypatch):
+    monkeypatch.setitem(actors.ACTORS, "image", "image_policy:ImagePolicy")
+    arm, task, steps = load_robot("arm"), load_task("arm_circle"), 25
+    camera = arm.camera("wrist")
+    keys = (ObservationKey("images.wrist", (camera.height, camera.width, 3)),)
+    save_bundle(tmp_path / "image", Bundle("image", "image", "test", PolicySpec("arm", arm.joint_names, keys, arm.control_rate)))
+
+    expected = {}
+    robot = GuardedRobot(MujocoRobot(arm, task, 0, ["wrist"]), Guard(arm))
+    runner = PolicyRunner(actors.load_policy(tmp_path / "image", arm), 0)
+    run_episode(
+        robot,
+        runner,
+        SafetyStage(arm, PassThrough()),
+        0,
+        steps,
+        record=lambda tick: expected.setdefault(tick.observation.stamp, runner.command(tick.observation).values),
+    )
+    robot.close()
+    assert len({tuple(values) for values in expected.values()}) > 2
+
+    commands = ros.hear(JointTrajectory, "policy/action")
+    ros.up("arm", tasks="arm_circle", policy=tmp_path / "image", cameras="wrist", lockstep=True)
+    ros.until(lambda: commands and from_time(commands[-1].header.stamp) >= max(expected))
+    sent = {from_time(message.header.stamp): np.array(message.points[0].positions) for message in commands}
+    for stamp, values in expected.items():
+        np.testing.assert_array_equal(sent[stamp], values, err_msg=f"at {stamp} s")

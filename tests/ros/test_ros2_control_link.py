@@ -1,0 +1,138 @@
+"""Tests of ros_rl.nodes.ros2_control_link through the hardware node: which robots it accepts, and how it treats them."""
+
+import threading
+
+import numpy as np
+import pytest
+from harness import watch
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+from sensor_msgs.msg import JointState
+from trajectory_msgs.msg import JointTrajectory
+
+from ros_rl.errors import RobotFault, UserError
+from ros_rl.nodes.hardware_node import HardwareNode
+from ros_rl.nodes.sim_robot_node import SimRobotNode
+from ros_rl.robots.spec import load_robot
+
+ARM = load_robot("arm")
+CONTROLLER = "joint_trajectory_controller"
+STEP = ARM.velocity * ARM.period + 1e-9
+
+
+def hardware(**parameters):
+    given = {"robot": "arm", "backend": "ros2_control", "connect_timeout": 2.0} | parameters
+    return HardwareNode(namespace="test", parameter_overrides=[Parameter(name, value=value) for name, value in given.items()])
+
+
+def sim_robot(**parameters):
+    given = {"robot": "arm", "task": "arm_circle"} | parameters
+    return SimRobotNode(namespace="test", parameter_overrides=[Parameter(name, value=value) for name, value in given.items()])
+
+
+@pytest.fixture
+def controller(ros):
+    """Gives a test a function that starts a controller and a broadcaster, in a thread of their own, as a robot's are."""
+    executor, nodes = SingleThreadedExecutor(), []
+    thread = threading.Thread(target=executor.spin, daemon=True)
+
+    def start(joints, states):
+        node = Node(CONTROLLER)
+        nodes.append(node)
+        node.declare_parameter("joints", list(joints))
+        node.create_subscription(JointTrajectory, "~/joint_trajectory", lambda _: None, 10)
+        if states:
+            publisher = node.create_publisher(JointState, "/joint_states", 10)
+            message = JointState(name=list(states), position=[0.1] * len(states))
+            node.create_timer(0.02, lambda: publisher.publish(message))
+        executor.add_node(node)
+        thread.start()
+
+    yield start
+    executor.shutdown()
+    thread.join(5.0)
+    for node in nodes:
+        node.destroy_node()
+
+
+def test_a_controller_that_drives_other_joints_is_refused_with_both_lists(ros, controller):
+    controller(ARM.joint_names[:-1], ARM.joint_names)
+    with pytest.raises(UserError) as caught:
+        ros.add(hardware())
+    assert str(caught.value) == (
+        f"controller '/{CONTROLLER}' drives {', '.join(ARM.joint_names[:-1])}; robot 'arm' commands {', '.join(ARM.joint_names)}"
+    )
+
+
+def test_joint_states_that_lack_a_joint_are_refused_with_its_name(ros, controller):
+    controller(ARM.joint_names, ARM.joint_names[1:])
+    with pytest.raises(RobotFault, match=r"/joint_states: joint state lacks joint1; it has joint2, .*, needed are joint1, joint2"):
+        ros.add(hardware())
+
+
+def test_a_robot_that_sends_no_joint_states_is_refused(ros, controller):
+    controller(ARM.joint_names, ())
+    with pytest.raises(RobotFault, match=r"nothing comes on /joint_states within 2 s"):
+        ros.add(hardware())
+
+
+def test_without_a_controller_the_hardware_node_says_so_and_connects_once_there_is_one(ros):
+    node = ros.add(hardware(connect_timeout=0.5, autostart=False))
+    node.trigger_configure()
+    assert isinstance(node.failure, RobotFault)
+    assert f"no controller '/{CONTROLLER}' answered within 0.5 s; nodes that run: " in str(node.failure)
+    ros.add(sim_robot())
+    ros.change("hardware_node", "configure", "activate")
+
+
+def test_joint_states_in_the_namespace_of_the_robot_itself_are_refused(ros):
+    node = HardwareNode(namespace="/", parameter_overrides=[Parameter("backend", value="ros2_control")])
+    with pytest.raises(UserError, match="joint_states_topic /joint_states is where this node publishes; give it a namespace"):
+        ros.add(node)
+
+
+def test_an_arm_moved_by_hand_while_paused_does_not_jump_back(ros):
+    robot = ros.add(sim_robot())
+    node = ros.add(hardware())
+    ticks = watch(node)
+    ros.until(lambda: len(ticks) > 20)
+    ros.change("hardware_node", "deactivate")
+    before = ticks[-1].measured
+    # Nobody can push a joint by hand here; another command to its controller moves it as well.
+    hand = ros.probe.create_publisher(JointTrajectory, f"/{CONTROLLER}/joint_trajectory", 1)
+    ros.until(hand.get_subscription_count)
+    push = node.robot.robot._link.send
+    push(ARM.joint_names, before + np.array([0.5, *[0.0] * 7]), 0.0)
+    ros.until(lambda: node.robot.robot.read().joint_position[0] > before[0] + 0.4)
+    done = len(ticks)
+    ros.change("hardware_node", "activate")
+    ros.until(lambda: len(ticks) > done + 20)
+    assert (np.abs(ticks[done].sent - ticks[done].measured) <= STEP).all()
+    assert robot._robot.read().joint_position[0] > before[0] + 0.4
+
+
+def test_a_robot_that_falls_silent_is_held_by_the_stale_observation_watchdog(ros):
+    robot = ros.add(sim_robot())
+    ticks = watch(ros.add(hardware()))
+    status = ros.diagnostics()
+    ros.until(lambda: len(ticks) > 20)
+    robot._stop.set()
+    ros.until(lambda: "the observation is" in status("hardware_node").message)
+    assert ticks[-1].state in ("hold", "stop")
+
+
+def test_a_set_point_that_makes_no_sense_leaves_the_simulated_robot_alive(ros):
+    robot = ros.add(sim_robot())
+    states = ros.hear(JointState, "/joint_states")
+    ros.until(lambda: len(states) > 5)
+    target = robot._robot.data.ctrl.copy()
+    rogue = ros.probe.create_publisher(JointTrajectory, f"/{CONTROLLER}/joint_trajectory", 1)
+    ros.until(rogue.get_subscription_count)
+    from trajectory_msgs.msg import JointTrajectoryPoint
+
+    for positions in ([float("nan")] * 8, [0.0] * 3):
+        rogue.publish(JointTrajectory(joint_names=list(ARM.joint_names), points=[JointTrajectoryPoint(positions=positions)]))
+    count = len(states)
+    ros.until(lambda: len(states) > count + 50)
+    np.testing.assert_array_equal(robot._robot.data.ctrl, target)

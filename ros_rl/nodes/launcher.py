@@ -13,6 +13,7 @@ from pathlib import Path
 import yaml
 
 from ros_rl.bringup import Graph, NodeDescription, ends_the_graph, processes
+from ros_rl.errors import UserError
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _PATIENCE = (4.0, 2.0)  # s after each of them
@@ -42,8 +43,11 @@ class GraphProcesses:
         return Path(self._folder.name) / "nodes.log"
 
     def __enter__(self) -> "GraphProcesses":
+        descriptions = processes(self._described)
+        if len(descriptions) > 1 and self._environment.get("ROS_AUTOMATIC_DISCOVERY_RANGE") == "OFF":
+            raise UserError("ROS_AUTOMATIC_DISCOVERY_RANGE=OFF hides nodes of other processes; set it to LOCALHOST, or use composed:=true")
         try:
-            for description in processes(self._described):
+            for description in descriptions:
                 self.start(description)
         except BaseException:
             self.stop()

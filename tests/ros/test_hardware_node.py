@@ -155,6 +155,14 @@ def test_after_a_reset_commands_flow_within_two_ticks_and_the_policy_starts_anew
     assert runner.episode == 1
 
 
+def test_after_a_reset_in_real_time_commands_are_used_again(ros):
+    ticks = watch(ros.up("cartpole")["hardware_node"])
+    ros.until(lambda: len(ticks) > 100 and ticks[-1].state == "ok")
+    before = ticks[-1].stamp
+    assert ros.call(Trigger, "sim/reset").success
+    ros.until(lambda: ticks[-1].stamp < before and ticks[-1].state == "ok")
+
+
 def test_a_reset_with_the_same_seed_repeats_the_episode_bit_for_bit(ros):
     ros.up("cartpole", lockstep=True, seed=3)
     states = ros.hear(JointState, "joint_states")

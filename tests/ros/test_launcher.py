@@ -8,11 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import PATIENCE
+from harness import PATIENCE, describe
 from rclpy.parameter import Parameter
 from trajectory_msgs.msg import JointTrajectory
 
+from ros_rl.errors import UserError
 from ros_rl.nodes.hardware_node import HardwareNode
+from ros_rl.nodes.launcher import GraphProcesses
 
 UP = [sys.executable, "-m", "ros_rl.cli.main", "up", "cartpole", "namespace:=test"]
 
@@ -55,12 +57,15 @@ def assert_clean_end(process, nodes):
     assert not [node for node in nodes if Path(f"/proc/{node}").exists()]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_running_graph_ends_clean(ros, up, number):
-    process, commands = up(), ros.hear(JointTrajectory, "joint_command")
+@pytest.mark.parametrize(
+    ("number", "words", "count"),
+    [(signal.SIGINT, (), 4), (signal.SIGTERM, (), 4), (signal.SIGHUP, ("composed:=true",), 1), (signal.SIGINT, ("composed:=true",), 1)],
+)
+def test_a_running_graph_ends_clean(ros, up, number, words, count):
+    process, commands = up(*words), ros.hear(JointTrajectory, "joint_command")
     ros.until(lambda: len(commands) > 20, "for the graph to run")
     nodes = children(process)
-    assert len(nodes) == 4
+    assert len(nodes) == count
     process.send_signal(number)
     assert_clean_end(process, nodes)
 
@@ -74,6 +79,14 @@ def test_a_graph_that_is_still_starting_ends_clean(up, loaded):
     nodes = children(process)
     process.send_signal(signal.SIGINT)
     assert_clean_end(process, nodes)
+
+
+def test_a_graph_whose_processes_cannot_find_each_other_is_refused(monkeypatch):
+    monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "OFF")
+    graph = GraphProcesses(describe("cartpole"))
+    with pytest.raises(UserError, match="ROS_AUTOMATIC_DISCOVERY_RANGE=OFF hides nodes of other processes; set it to LOCALHOST"):
+        graph.__enter__()
+    assert not graph.processes
 
 
 def test_a_second_hardware_node_ends_its_graph_with_one_line(ros, up):

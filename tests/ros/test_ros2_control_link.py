@@ -12,7 +12,9 @@ from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory
 
 from ros_rl.errors import RobotFault, UserError
+from ros_rl.hardware.interface import JointCommand
 from ros_rl.nodes.hardware_node import HardwareNode
+from ros_rl.nodes.messages import to_trajectory
 from ros_rl.nodes.sim_robot_node import SimRobotNode
 from ros_rl.robots.spec import load_robot
 
@@ -99,11 +101,11 @@ def test_an_arm_moved_by_hand_while_paused_does_not_jump_back(ros):
     ros.until(lambda: len(ticks) > 20)
     ros.change("hardware_node", "deactivate")
     before = ticks[-1].measured
-    # Nobody can push a joint by hand here; another command to its controller moves it as well.
+    # Nobody can push a joint by hand here; a command of someone else's moves it as well.
     hand = ros.probe.create_publisher(JointTrajectory, f"/{CONTROLLER}/joint_trajectory", 1)
     ros.until(hand.get_subscription_count)
-    push = node.robot.robot._link.send
-    push(ARM.joint_names, before + np.array([0.5, *[0.0] * 7]), 0.0)
+    pushed = JointCommand(ARM.joint_names, before + np.array([0.5, *[0.0] * 7]), 0.0)
+    hand.publish(to_trajectory(pushed, "position"))
     ros.until(lambda: node.robot.robot.read().joint_position[0] > before[0] + 0.4)
     done = len(ticks)
     ros.change("hardware_node", "activate")
@@ -129,10 +131,8 @@ def test_a_set_point_that_makes_no_sense_leaves_the_simulated_robot_alive(ros):
     target = robot._robot.data.ctrl.copy()
     rogue = ros.probe.create_publisher(JointTrajectory, f"/{CONTROLLER}/joint_trajectory", 1)
     ros.until(rogue.get_subscription_count)
-    from trajectory_msgs.msg import JointTrajectoryPoint
-
-    for positions in ([float("nan")] * 8, [0.0] * 3):
-        rogue.publish(JointTrajectory(joint_names=list(ARM.joint_names), points=[JointTrajectoryPoint(positions=positions)]))
+    rogue.publish(to_trajectory(JointCommand(ARM.joint_names, np.full(8, np.nan), 0.0), "position"))
+    rogue.publish(to_trajectory(JointCommand(ARM.joint_names, np.zeros(3), 0.0), "position"))
     count = len(states)
     ros.until(lambda: len(states) > count + 50)
     np.testing.assert_array_equal(robot._robot.data.ctrl, target)

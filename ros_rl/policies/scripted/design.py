@@ -124,7 +124,8 @@ def arm_pick_place_bundle() -> Bundle:
         trim=4.0,
         trim_limit=0.05,
     )
-    keys = ["instruction", "joint_position", *(f"privileged.{name}" for name in ("red_block", "blue_block", "bowl", "button", "button_press"))]
+    scene = [f"privileged.{name}" for name in ("red_block", "blue_block", "bowl", "button", "button_press")]
+    keys = ["instruction", "joint_position", *scene]
     return _bundle("arm_pick_place", "arm_pick_place", robot, 100.0, keys, asdict(settings), {})
 
 

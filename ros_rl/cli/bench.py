@@ -11,7 +11,8 @@ from ros_rl.errors import UserError, unknown
 @dataclass
 class BenchLoop:
     """Runs the composed graph in real time and measures period jitter, missed deadlines and the latency of every hop from
-    observation to command, beside bare rclpy nodes that pass messages of the same types on."""
+    observation to command, beside bare rclpy nodes that pass messages of the same types on.
+    """
 
     robot: str = "arm"
     """The robot: arm, cartpole, quadruped or quadrotor."""

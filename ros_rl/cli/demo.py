@@ -16,7 +16,8 @@ _FRAME_RATE = 20
 @dataclass
 class Demo:
     """Brings up a robot in MuJoCo through the ROS 2 graph, lets it carry out its instructions under the guard, and writes
-    summary.json, video.mp4 and contact_sheet.png. The arm's scripted expert reads object poses from the simulator."""
+    summary.json, video.mp4 and contact_sheet.png. The arm's scripted expert reads object poses from the simulator.
+    """
 
     robot: str = "arm"
     """The bring-up: arm, cartpole, quadruped or quadrotor."""

@@ -15,7 +15,8 @@ PLAIN_TASKS = {"arm": "arm_circle"}
 @dataclass
 class Parity:
     """Runs the same policy, task and seed in one process, through the node graph in lock-step (separate processes and
-    composed), and on a simulated robot behind ros2_control topics, and compares every joint position and command."""
+    composed), and on a simulated robot behind ros2_control topics, and compares every joint position and command.
+    """
 
     robot: str = "arm"
     """The robot: arm, cartpole, quadruped or quadrotor."""

@@ -26,6 +26,7 @@ from ros_rl.errors import RobotFault, UserError
 from ros_rl.nodes.executor import spin_nodes
 from ros_rl.nodes.parameters import Parameter, Value
 
+LAUNCHER = "ROS_RL_LAUNCHER"  # environment variable: the process whose end ends this one
 BAD_INPUT = 2
 FAILURE = 1
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
@@ -310,7 +311,9 @@ def spin(nodes: Sequence[StackNode], until: Callable[[], bool] = lambda: False) 
         for node in nodes:
             node.autostart()
         starting = False
-        spin_nodes(nodes, lambda: stop.is_set() or until())
+        launcher = int(os.environ.get(LAUNCHER, os.getppid()))
+        # A launcher that was killed could not end its nodes: they notice, and bring the robot to rest themselves.
+        spin_nodes(nodes, lambda: stop.is_set() or os.getppid() != launcher or until())
     except (ExternalShutdownException, KeyboardInterrupt):
         pass
     finally:

@@ -9,6 +9,7 @@ import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 
@@ -21,6 +22,8 @@ from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim.film import Pose, Take
 
 _SILENCE = 30.0  # s without a task state or a joint state after which the graph counts as stuck
+# Latched as the task node's, but deeper: "success" and "finished" come one right after the other.
+_EVERY_STATE = QoSProfile(depth=100, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 _OVER = ("success", "failure", "timeout", "discarded")
 
 
@@ -56,7 +59,6 @@ class Recorder(Node):
         super().__init__("demo", namespace=namespace)
         self.results: list[EpisodeResult] = []
         self.takes: list[Take] = []
-        self.finished = False
         self.heard = time.monotonic()
         self._joints = JointReader(spec.measured_names)
         self._period = 1.0 / frame_rate
@@ -64,6 +66,8 @@ class Recorder(Node):
         self._state: dict = {}
         self._ended: dict | None = None
         self._privileged: dict = {}
+        self._poses: list[Pose] = []
+        self._last_stamp = 0.0
         self._counts = {"limited": 0, "overruns": 0}
         self.create_subscription(String, "task/state", self._on_state, TASK_STATE_QOS)
         self.create_subscription(DiagnosticArray, "diagnostics", self._on_diagnostics, 10)
@@ -75,12 +79,10 @@ class Recorder(Node):
         self._state = json.loads(message.data)
         word = self._state["state"]
         if word == "running":
-            self.takes.append(Take(self._state["instruction"]))
+            self.takes.append(Take(self._state["instruction"], self._poses))
         elif word in _OVER:
             self._ended = self._state
             self.takes[-1].success = word == "success"
-        elif word == "finished":
-            self.finished = True
         self._on_change(self._state)
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
@@ -100,11 +102,12 @@ class Recorder(Node):
 
     def _on_joints(self, message: JointState) -> None:
         self.heard = time.monotonic()
-        if self._state.get("state") != "running":
-            return
-        stamp, poses = from_time(message.header.stamp), self.takes[-1].poses
-        if not poses or stamp >= poses[0].stamp + len(poses) * self._period - 1e-6:
-            poses.append(Pose(stamp, self._joints.read(message)[0], self._privileged))
+        stamp = from_time(message.header.stamp)
+        if stamp < self._last_stamp:  # a new episode; it may be under way before the task node says so
+            self._poses = []
+        self._last_stamp = stamp
+        if self._state.get("state") not in _OVER and stamp >= len(self._poses) * self._period - 1e-6:
+            self._poses.append(Pose(stamp, self._joints.read(message)[0], self._privileged))
 
 
 def run_episodes(

@@ -177,7 +177,7 @@ class HardwareNode(StackNode):
             raise UserError(f"joint_states_topic {topics[0]} is where this node publishes; {mend}")
         interface = command_interface(self._spec, self.value("command_interface"))
         controller = controller_name(interface, self.value("controller"))
-        link = RosControllerLink(self._spec, controller, interface, topics, self._lockstep, self.get_namespace())
+        link = RosControllerLink(self._spec, controller, interface, topics, self._lockstep, self.value("max_age"), self.get_namespace())
         return Ros2ControlRobot(self._spec, link, self.value("connect_timeout"))
 
     def _robot_time(self) -> float:

@@ -14,6 +14,7 @@ import yaml
 
 from ros_rl.bringup import Graph, NodeDescription, ends_the_graph, processes
 from ros_rl.errors import UserError
+from ros_rl.nodes.base import LAUNCHER
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _PATIENCE = (4.0, 2.0)  # s after each of them
@@ -31,7 +32,7 @@ class GraphProcesses:
             quiet: whether the nodes' logs are kept in a file instead of shown.
         """
         self._described = described
-        self._environment = dict(os.environ) | dict(environment or {})
+        self._environment = dict(os.environ) | dict(environment or {}) | {LAUNCHER: str(os.getpid())}
         self._quiet = quiet
         self._folder = tempfile.TemporaryDirectory(prefix="ros_rl-")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}

@@ -187,4 +187,4 @@ def compare(
 def isolate() -> None:
     """Keeps a check's graph on this machine, and in a ROS domain of its own unless one was chosen."""
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    os.environ.setdefault("ROS_DOMAIN_ID", str(100 + os.getpid() % 100))
+    os.environ.setdefault("ROS_DOMAIN_ID", str(1 + os.getpid() % 100))

@@ -46,6 +46,7 @@ class RosControllerLink:
         interface: CommandInterface,
         topics: tuple[str, str, str],
         lockstep: bool,
+        max_age: float,
         namespace: str = "",
     ):
         """Opens the topics.
@@ -56,14 +57,17 @@ class RosControllerLink:
             interface: how it takes commands.
             topics: of joint states, IMU and odometry.
             lockstep: whether a trajectory's stamp says which state it answers; otherwise it starts at once.
+            max_age: seconds of silence after which IMU or odometry count as lost.
             namespace: of the node.
         """
         self.controller = controller
         self._spec = spec
         self._lockstep = lockstep
+        self._max_age = max_age
         self._reader = JointReader(spec.measured_names)
         self._changed = threading.Condition()
         self._parts: dict[str, tuple[float, dict[str, np.ndarray]]] = {}
+        self._heard: dict[str, float] = {}
         self._observation: Observation | None = None
         self._problem = ""
         self._node = Node("ros2_control_link", namespace=namespace, start_parameter_services=False)
@@ -182,6 +186,7 @@ class RosControllerLink:
     def _arrived(self, source: str, stamp: float, fields: dict[str, np.ndarray]) -> None:
         with self._changed:
             self._parts[source] = (stamp, fields)
+            self._heard[source] = time.monotonic()
             if not self._complete(self._sources, source):
                 return
             merged: dict[str, np.ndarray] = {}
@@ -196,4 +201,11 @@ class RosControllerLink:
             return False
         if self._lockstep:
             return len({self._parts[source][0] for source in sources}) == 1
-        return arrived == "joints"
+        return arrived == "joints" and all(self._fresh(source) for source in sources)
+
+    def _fresh(self, source: str) -> bool:
+        """Whether a source still speaks. While one does not, no observation is made, and the guard holds the robot."""
+        silence = time.monotonic() - self._heard[source]
+        if silence > self._max_age:
+            self._node.get_logger().warning(f"nothing came on {self._topics[source]} for {silence:.2f} s", throttle_duration_sec=1.0)
+        return silence <= self._max_age

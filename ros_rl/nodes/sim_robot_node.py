@@ -21,6 +21,7 @@ from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.hardware.mujoco import MujocoRobot
 from ros_rl.hardware.pacing import Pacer
 from ros_rl.hardware.ros2_control import command_interface
+from ros_rl.hardware.units import UnitScale
 from ros_rl.nodes.base import StackNode, run
 from ros_rl.nodes.hardware_node import robot_at_rate
 from ros_rl.nodes.messages import from_time, to_imu, to_joint_state, to_odometry
@@ -46,6 +47,8 @@ class SimRobotNode(StackNode):
         world = load_task(self.value("task")) if self.value("task") else self.value("scene")
         self._robot = MujocoRobot(self._spec, world, self.value("seed"))
         self._robot.connect()
+        if UnitScale.of(self._spec) is not None:
+            raise UserError(f"robot '{self._spec.name}' has devices that do not speak SI units; this simulation of one does")
         self._lockstep = self.value("lockstep")
         self._lock = threading.Lock()
         self._sent_at = 0.0

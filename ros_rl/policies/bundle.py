@@ -18,7 +18,7 @@ from ros_rl import paths
 from ros_rl.config import read_yaml
 from ros_rl.errors import UserError
 from ros_rl.policies.interface import ObservationKey, PolicySpec
-from ros_rl.robots.spec import RobotSpec
+from ros_rl.robots.spec import CommandMode, RobotSpec
 
 BUNDLE_FILES = "policies/*/policy.yaml"
 
@@ -65,6 +65,7 @@ class _SpecFile:
     joints: list[str]
     observation: list[_KeyFile]
     rate: Annotated[float, pydantic.Field(gt=0)]
+    command_mode: CommandMode
     chunk: _Count = 1
 
 
@@ -106,7 +107,7 @@ def load_bundle(name: str | Path) -> Bundle:
     if not isinstance(metrics, dict):
         raise UserError(f"{folder}: damaged bundle: metrics.json holds no mapping")
     keys = tuple(ObservationKey(key.name, tuple(key.shape), key.history) for key in file.spec.observation)
-    spec = PolicySpec(file.spec.robot, tuple(file.spec.joints), keys, float(file.spec.rate), file.spec.chunk)
+    spec = PolicySpec(file.spec.robot, tuple(file.spec.joints), keys, float(file.spec.rate), file.spec.chunk, file.spec.command_mode)
     return Bundle(folder.name, file.actor, file.method, spec, file.parameters, tensors, file.training, metrics)
 
 
@@ -126,6 +127,7 @@ def save_bundle(folder: Path, bundle: Bundle) -> None:
             "joints": list(spec.joint_names),
             "observation": [{"name": key.name, "shape": list(key.shape), "history": key.history} for key in spec.observation],
             "rate": spec.rate,
+            "command_mode": spec.command_mode,
             "chunk": spec.chunk,
         },
         "parameters": bundle.parameters,
@@ -164,7 +166,7 @@ def _put(fresh: Path, folder: Path) -> None:
 
 
 def check_fits(bundle: Bundle, robot: RobotSpec) -> None:
-    """Refuses a bundle that was made for a robot with other joints, measurements or rates.
+    """Refuses a bundle that was made for a robot with other joints, measurements, rates or another command mode.
 
     Raises:
         UserError: names both sides.
@@ -174,6 +176,10 @@ def check_fits(bundle: Bundle, robot: RobotSpec) -> None:
         raise UserError(
             f"bundle '{bundle.name}' commands the joints {', '.join(spec.joint_names)} (robot '{spec.robot}'), "
             f"robot '{robot.name}' has {', '.join(robot.joint_names)}"
+        )
+    if spec.command_mode != robot.command_mode:
+        raise UserError(
+            f"bundle '{bundle.name}' gives {spec.command_mode} commands, robot '{robot.name}' takes {robot.command_mode} commands"
         )
     periods = robot.control_rate / spec.rate
     if periods < 1 or abs(periods - round(periods)) > 1e-9:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from ros_rl.hardware.interface import ActionChunk, Observation
+from ros_rl.robots.spec import CommandMode
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class PolicySpec:
         observation: what it reads.
         rate: how often it acts, in Hz: rows of a chunk are 1/rate apart.
         chunk: rows T in the chunks it returns.
+        command_mode: what its output means.
     """
 
     robot: str
@@ -36,6 +38,7 @@ class PolicySpec:
     observation: tuple[ObservationKey, ...]
     rate: float
     chunk: int = 1
+    command_mode: CommandMode = "position"
 
     @property
     def reads_instruction(self) -> bool:

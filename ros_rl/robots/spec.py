@@ -12,7 +12,7 @@ import pydantic
 
 from ros_rl import paths
 from ros_rl.config import fault, read_yaml
-from ros_rl.errors import closest
+from ros_rl.errors import UserError, closest
 from ros_rl.robots.urdf import MOVING, Urdf, UrdfJoint, read_urdf
 
 CommandMode = Literal["position", "velocity", "effort"]
@@ -82,6 +82,15 @@ class RobotSpec:
 
     Every array of joint values in the stack is in the order of `joints`; arrays of measurements append `passive`
     joints, which are measured but not driven. A mapping from and to messages is always by name.
+
+    Attributes:
+        control_rate: Hz, of reading and commanding the robot.
+        command_mode: what a command means: positions, velocities or efforts.
+        base_position: of the root link in the world at home, m.
+        tool_frame: link that is moved to a target, at the grasp centre; None where there is no tool.
+        imu_frame: link that the IMU is fixed to; None without one.
+        odometry: whether position and velocity of the base are estimated.
+        gravity_compensation: whether the robot's own controller carries the weight of its links; a simulation then does.
     """
 
     name: str
@@ -96,6 +105,7 @@ class RobotSpec:
     cameras: tuple[Camera, ...]
     imu_frame: str | None
     odometry: bool
+    gravity_compensation: bool = False
     description: str = ""
 
     @property
@@ -217,6 +227,7 @@ class _RobotFile:
     tool_frame: str | None = None
     imu_frame: str | None = None
     odometry: bool = False
+    gravity_compensation: bool = False
     cameras: dict[str, _CameraFile] = field(default_factory=dict)
 
 
@@ -233,6 +244,8 @@ def load_robot(name: str | Path) -> RobotSpec:
             ``file:line``.
     """
     path = paths.find("robot", ROBOT_FILES, name)
+    if path.suffix == ".urdf":
+        raise UserError(f"{path}: a robot is named by its robot.yaml, which says which URDF, joints and gains it has")
     file = read_yaml(path, _RobotFile)
     urdf = read_urdf((path.parent / file.urdf).resolve())
     _check_names(path, file, urdf)
@@ -252,6 +265,7 @@ def load_robot(name: str | Path) -> RobotSpec:
         cameras=tuple(Camera(key, c.frame, c.width, c.height, float(c.fovy), float(c.rate)) for key, c in file.cameras.items()),
         imu_frame=file.imu_frame,
         odometry=file.odometry,
+        gravity_compensation=file.gravity_compensation,
         description=file.description,
     )
 

@@ -180,6 +180,7 @@ def _read_robot(spec: RobotSpec, urdf: Urdf) -> mujoco.MjSpec:
     robot = _read_urdf(urdf)
     for body in robot.bodies:
         _hide_collision_shapes(body)
+        body.gravcomp = float(spec.gravity_compensation)
     for equality in robot.equalities:  # MuJoCo makes one of each <mimic>
         # As stiff as a gear: by default light fingers that mimic each other would drift centimetres apart under load.
         equality.solref, equality.solimp = [0.005, 1.0], [0.999, 0.9999, 0.001, 0.5, 2.0]

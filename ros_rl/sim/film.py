@@ -18,7 +18,7 @@ _SHEET_COLUMNS = 5
 
 @dataclass(frozen=True, eq=False)
 class Pose:
-    """One moment of an episode: stamp in s, joint positions (n + passive,) and simulator state by name."""
+    """One moment of an episode: seconds since its start, joint positions (n + passive,) and simulator state by name."""
 
     stamp: float
     joint_position: np.ndarray
@@ -52,7 +52,7 @@ class Film:
 
         Args:
             path: of the .mp4.
-            takes: with poses 1/rate apart.
+            takes: with poses 1/rate s apart.
             rate: frames per second.
             progress: called after every frame.
         """
@@ -96,7 +96,7 @@ class Film:
         image = pose_and_render(self._renderer, self._camera, pose.joint_position, pose.state)
         image[:_BAND] = _DARK
         verdict, colour = ("", _WHITE) if not last or take.success is None else ("success", _GREEN) if take.success else ("failed", _RED)
-        seconds = f"{pose.stamp - take.poses[0].stamp:.1f} s"
+        seconds = f"{pose.stamp:.1f} s"
         _text(image, take.caption, 10, _WHITE)
         _text(image, f"{verdict}  {seconds}" if verdict else seconds, -10, colour)
         return image

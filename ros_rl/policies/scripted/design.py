@@ -156,6 +156,12 @@ def _bundle(
 ) -> Bundle:
     joints = (len(robot.measured_names),)
     shapes = {key: joints if key.startswith("joint_") else _SHAPES.get(key, _POSE) for key in keys}
-    spec = PolicySpec(robot.name, robot.joint_names, tuple(ObservationKey(key, shape) for key, shape in shapes.items()), rate)
+    spec = PolicySpec(
+        robot.name,
+        robot.joint_names,
+        tuple(ObservationKey(key, shape) for key, shape in shapes.items()),
+        rate,
+        command_mode=robot.command_mode,
+    )
     training = {"command": f"python -m ros_rl.learning.scripted {name}", "revision": f"ros_rl {__version__}", "data": "none"}
     return Bundle(name, actor, "scripted", spec, settings, tensors, training)

@@ -13,9 +13,10 @@ from ros_rl.sim.task import TaskMonitor, TaskState
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One control tick: what was seen, what was sent, what the safety filter and the task's monitor said."""
+    """One control tick: what was seen, commanded, and sent after the guard; what safety filter and task monitor said."""
 
     observation: Observation
+    command: JointCommand
     sent: JointCommand
     safety: SafetyReport
     task: TaskState | None
@@ -59,5 +60,5 @@ def run_episode(
         sent = robot.write(command)
         robot.step()
         if record is not None:
-            record(Step(observation, sent, safety, state))
+            record(Step(observation, command, sent, safety, state))
     return state

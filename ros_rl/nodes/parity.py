@@ -37,7 +37,7 @@ _SILENCE = 30.0  # s without a new message after which a graph counts as stuck
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """What a run did: stamps (T,) in s, measured joint positions (T, m) and commands sent (T, n)."""
+    """What a run did: stamps (T,) in s, measured joint positions (T, m) and commands to the guard (T, n)."""
 
     stamps: np.ndarray
     positions: np.ndarray
@@ -61,7 +61,7 @@ def in_process(spec: RobotSpec, task_name: str, policy: str, seed: int, steps: i
     return Trajectory(
         np.array([tick.observation.stamp for tick in ticks]),
         np.array([tick.observation.joint_position for tick in ticks]),
-        np.array([tick.sent.values for tick in ticks]),
+        np.array([tick.command.values for tick in ticks]),
     )
 
 

@@ -89,7 +89,8 @@ def test_a_policy_that_fails_is_reported_and_asked_again(ros, answer, monkeypatc
 
 
 def test_reload_loads_the_bundle_again_and_keeps_the_old_one_when_it_is_damaged(ros, answer, tmp_path):
-    spec = PolicySpec("cartpole", ("slider",), tuple(ObservationKey(f"joint_{word}", (2,)) for word in ("position", "velocity")), 100.0)
+    keys = tuple(ObservationKey(f"joint_{word}", (2,)) for word in ("position", "velocity"))
+    spec = PolicySpec("cartpole", ("slider",), keys, 100.0, command_mode="effort")
 
     def save(gain):
         save_bundle(tmp_path / "mine", Bundle("mine", "cartpole_lqr", "test", spec, tensors={"gain": np.array([[gain, 0.0, 0.0, 0.0]])}))

@@ -9,7 +9,6 @@ import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
-from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 
@@ -22,8 +21,6 @@ from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim.film import Pose, Take
 
 _SILENCE = 30.0  # s without a task state or a joint state after which the graph counts as stuck
-# Latched as the task node's, but deeper: "success" and "finished" come one right after the other.
-_EVERY_STATE = QoSProfile(depth=100, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 _OVER = ("success", "failure", "timeout", "discarded")
 
 

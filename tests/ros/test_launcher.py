@@ -25,6 +25,14 @@ def children(process):
     return [int(word) for word in listed.read_text().split()] if listed.exists() else []
 
 
+def alive(number):
+    """Whether a process runs; one that has ended but was not yet asked for its exit code does not."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def wait_for(condition):
     deadline = time.monotonic() + PATIENCE
     while not condition():
@@ -54,7 +62,7 @@ def assert_clean_end(process, nodes):
     output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert "Traceback" not in output and "Error" not in output
-    assert not [node for node in nodes if Path(f"/proc/{node}").exists()]
+    assert not [node for node in nodes if alive(node)]
 
 
 @pytest.mark.parametrize(
@@ -68,6 +76,14 @@ def test_a_running_graph_ends_clean(ros, up, number, words, count):
     assert len(nodes) == count
     process.send_signal(number)
     assert_clean_end(process, nodes)
+
+
+def test_nodes_whose_launcher_was_killed_end_by_themselves(ros, up):
+    process, commands = up(), ros.hear(JointTrajectory, "joint_command")
+    ros.until(lambda: len(commands) > 20, "for the graph to run")
+    nodes = children(process)
+    process.kill()
+    ros.until(lambda: not any(alive(node) for node in nodes), "for the nodes to end")
 
 
 @pytest.mark.parametrize("loaded", [False, True])

@@ -17,7 +17,10 @@ def main() -> int:
     if len(sys.argv) < 2 or sys.argv[1] not in known:
         print(f"ros_rl: name the node to run: one of {', '.join(known)}", file=sys.stderr)
         return 2
-    return int(importlib.import_module(f"ros_rl.nodes.{sys.argv.pop(1)}").main())
+    code = int(importlib.import_module(f"ros_rl.nodes.{sys.argv.pop(1)}").main())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # Ctrl-C comes twice under `ros2 launch`: from the terminal and from launch
+    return code
 
 
 if __name__ == "__main__":

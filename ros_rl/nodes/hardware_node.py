@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from nav_msgs.msg import Odometry
+from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from rclpy.timer import Timer
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, Image, Imu, JointState
@@ -228,14 +229,15 @@ class HardwareNode(StackNode):
         self._privileged_publisher = self.create_publisher(JointState, "sim/privileged", COMMAND_QOS) if self._simulated else None
         publishes_clock = self._simulated and self.value("publish_clock")
         self._clock_publisher = self.create_publisher(Clock, "/clock", COMMAND_QOS) if publishes_clock else None
+        services = MutuallyExclusiveCallbackGroup()  # an emergency stop does not wait for a command to be dealt with
         self._entities: list[Any] = [
             self.create_subscription(JointTrajectory, "joint_command", self._on_command, COMMAND_QOS),
-            self.create_service(Trigger, "estop", self._on_estop),
-            self.create_service(Trigger, "estop/reset", self._on_release),
+            self.create_service(Trigger, "estop", self._on_estop, callback_group=services),
+            self.create_service(Trigger, "estop/reset", self._on_release, callback_group=services),
         ]
         if self._simulated:
-            self._entities.append(self.create_service(Trigger, "sim/reset", self._on_reset))
-            self._entities.append(self.create_service(SetBool, "sim/pause", self._on_pause))
+            self._entities.append(self.create_service(Trigger, "sim/reset", self._on_reset, callback_group=services))
+            self._entities.append(self.create_service(SetBool, "sim/pause", self._on_pause, callback_group=services))
 
     def _unhook(self) -> None:
         for entity in getattr(self, "_entities", []):

@@ -15,6 +15,7 @@ from ros_rl.safety.interface import PassThrough, SafetyReport
 from ros_rl.safety.stage import SafetyStage
 
 _STATUS_PERIOD = 0.1  # s
+_LONGEST_ANSWER = 1.0  # s; an observation this much newer than the action is one from before time jumped back
 
 
 class SafetyNode(StackNode):
@@ -38,7 +39,9 @@ class SafetyNode(StackNode):
         self._stage = SafetyStage(self._spec, PassThrough())
         self._publisher = self.create_publisher(JointTrajectory, "joint_command", STREAM_QOS)
         self._subscription = self.create_subscription(JointTrajectory, "policy/action", self._on_action, COMMAND_QOS)
-        self._assembler = ObservationAssembler(self, self._spec, (), (), self._on_observation, self.value("lockstep"))
+        if self._stage.reads:  # a topic that nobody reads costs every tick a callback
+            lockstep = self.value("lockstep")
+            self._assembler = ObservationAssembler(self, self._spec, self._stage.reads, (), self._on_observation, lockstep)
 
     def activate(self) -> None:
         """Forgets what came while it was inactive."""
@@ -49,8 +52,10 @@ class SafetyNode(StackNode):
         if self._assembler is not None:
             self._assembler.close()
             self._assembler = None
+        if self._subscription is not None:
             self.destroy_subscription(self._subscription)
             self.destroy_publisher(self._publisher)
+            self._subscription = None
 
     def _on_observation(self, observation: Observation) -> None:
         self._observation = observation
@@ -63,12 +68,14 @@ class SafetyNode(StackNode):
             self.trace("safety", action.stamp)
         if not self.active:
             return
-        if self._observation is None or self._observation.stamp < action.stamp:
+        if not self._stage.reads:
+            self._send(None, action)
+        elif self._observation is not None and 0.0 <= self._observation.stamp - action.stamp <= _LONGEST_ANSWER:
+            self._send(self._observation, action)
+        else:
             self._pending = action  # overtook its observation, which is on its way
-            return
-        self._send(self._observation, action)
 
-    def _send(self, observation: Observation, action: JointCommand) -> None:
+    def _send(self, observation: Observation | None, action: JointCommand) -> None:
         self._pending = None
         command, self._report = self._stage.apply(observation, action)
         self._interventions += self._report.intervened

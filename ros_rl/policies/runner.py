@@ -26,6 +26,7 @@ class PolicyRunner:
         self._instruction: str | None = None
         self._chunk: ActionChunk | None = None
         self._answer: JointCommand | None = None
+        self._position = np.empty(0)
 
     def restart(self) -> None:
         """Makes the next observation the first of a new episode."""
@@ -38,14 +39,15 @@ class PolicyRunner:
         Raises:
             UserError: the observation lacks what the policy reads.
         """
-        new_episode = self._answer is None or observation.stamp < self._answer.stamp or observation.instruction != self._instruction
-        if new_episode:
+        if self._is_again(observation):
+            assert self._answer is not None
+            return self._answer
+        if self._answer is None or observation.stamp <= self._answer.stamp or observation.instruction != self._instruction:
             self.episode += 1
             self._instruction = observation.instruction
             self._chunk = None
             self.policy.reset(self._seed + self.episode, observation.instruction)
-        elif self._answer is not None and observation.stamp == self._answer.stamp:
-            return self._answer
+        self._position = observation.joint_position
         row = self._row(observation)
         if row is None:
             self._chunk = self.policy.act(observation)
@@ -53,6 +55,12 @@ class PolicyRunner:
         assert self._chunk is not None
         self._answer = JointCommand(self._chunk.joint_names, row, observation.stamp, self._chunk.source)
         return self._answer
+
+    def _is_again(self, observation: Observation) -> bool:
+        """Whether this is the observation answered last; a reset at time 0 gives another one with the same stamp."""
+        if self._answer is None or observation.stamp != self._answer.stamp or observation.instruction != self._instruction:
+            return False
+        return np.array_equal(observation.joint_position, self._position)
 
     def _row(self, observation: Observation) -> np.ndarray | None:
         """Returns the row of the current chunk that is due, or None when the chunk is used up."""

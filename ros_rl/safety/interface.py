@@ -19,12 +19,17 @@ class SafetyReport:
 
 @runtime_checkable
 class SafetyFilter(Protocol):
-    """Turns a proposed action into a safe one."""
+    """Turns a proposed action into a safe one.
+
+    `reads` names the fields of `Observation` that `filter` looks at; a filter that reads none may be given None.
+    """
+
+    reads: tuple[str, ...]
 
     def reset(self) -> None:
         """Forgets everything about the episode so far."""
 
-    def filter(self, observation: Observation, action: np.ndarray, distribution: Any = None) -> tuple[np.ndarray, SafetyReport]:
+    def filter(self, observation: Observation | None, action: np.ndarray, distribution: Any = None) -> tuple[np.ndarray, SafetyReport]:
         """Returns the action to execute, shape (n,) in the robot's command mode and joint order.
 
         Args:
@@ -37,9 +42,11 @@ class SafetyFilter(Protocol):
 class PassThrough:
     """The filter that changes nothing; the guard in the hardware process still holds every limit."""
 
+    reads = ()
+
     def reset(self) -> None:
         """Nothing to forget."""
 
-    def filter(self, observation: Observation, action: np.ndarray, distribution: Any = None) -> tuple[np.ndarray, SafetyReport]:
+    def filter(self, observation: Observation | None, action: np.ndarray, distribution: Any = None) -> tuple[np.ndarray, SafetyReport]:
         """Returns `action` unchanged."""
         return action, SafetyReport()

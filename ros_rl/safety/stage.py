@@ -18,14 +18,19 @@ class SafetyStage:
         self._filter = safety_filter
         self._last_stamp = -np.inf
 
-    def apply(self, observation: Observation, command: JointCommand) -> tuple[JointCommand, SafetyReport]:
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The fields of an observation that the filter looks at."""
+        return self._filter.reads
+
+    def apply(self, observation: Observation | None, command: JointCommand) -> tuple[JointCommand, SafetyReport]:
         """Returns the safe command, in the robot's joint order, and what the filter did.
 
         A command that is not one finite value for each joint goes on unchanged: the guard rejects it whole and says why.
         """
-        if observation.stamp < self._last_stamp:
+        if command.stamp < self._last_stamp:  # time jumped back: a new episode
             self._filter.reset()
-        self._last_stamp = observation.stamp
+        self._last_stamp = command.stamp
         if sorted(command.joint_names) != sorted(self._names) or command.values.shape != (len(self._names),):
             return command, SafetyReport()
         if not np.isfinite(command.values).all():

@@ -16,6 +16,8 @@ ARM = load_robot("arm")
 class Halving:
     """Halves every action and counts how often it was told to forget."""
 
+    reads = ("joint_position",)
+
     def __init__(self):
         self.actions = []
         self.resets = 0

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import pydantic
 import yaml
@@ -10,6 +10,15 @@ import yaml
 from ros_rl.errors import UserError, closest
 
 T = TypeVar("T")
+
+# What schemas are made of: types are checked strictly, unknown keys are refused, and no number is NaN or infinite.
+STRICT = pydantic.ConfigDict(strict=True, extra="forbid")
+Count = Annotated[int, pydantic.Field(gt=0)]
+Finite = Annotated[float, pydantic.Field(allow_inf_nan=False)]
+Positive = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
+Vector3 = Annotated[list[Finite], pydantic.Field(min_length=3, max_length=3)]
+
 _UNKNOWN_KEY = ("unexpected_keyword_argument", "extra_forbidden")
 
 
@@ -31,7 +40,7 @@ def read_yaml(path: Path, schema: type[T]) -> T:
 
     Args:
         path: the file.
-        schema: a pydantic dataclass or model; types are checked strictly, unknown keys are refused.
+        schema: a pydantic dataclass with the configuration `STRICT`.
 
     Raises:
         UserError: the file is missing, is no YAML, or does not fit the schema; the message starts with ``file:line``.
@@ -52,12 +61,25 @@ def read_yaml(path: Path, schema: type[T]) -> T:
     if not isinstance(values, dict):
         raise UserError(f"{path}:1: expected 'key: value' lines, found {type(values).__name__}")
     try:
-        # As JSON, because strict validation of Python values takes no dict where a dataclass stands.
-        return pydantic.TypeAdapter(schema).validate_json(json.dumps(values, default=str))
+        return validate(values, schema)
     except pydantic.ValidationError as error:
         # A misspelt key is both unknown and missing: the former says more.
         first = min(error.errors(), key=lambda entry: entry["type"] not in _UNKNOWN_KEY)
         raise UserError(f"{path}:{_line(tree, first['loc'])}: {_explain(schema, first)}") from None
+
+
+def validate(values: Any, schema: type[T]) -> T:
+    """Turns plain values, as from a YAML file, into a dataclass.
+
+    Args:
+        values: what the file holds.
+        schema: a pydantic dataclass with the configuration `STRICT`.
+
+    Raises:
+        pydantic.ValidationError: the values do not fit the schema.
+    """
+    # As JSON, because strict validation of Python values takes no dict where a dataclass stands.
+    return pydantic.TypeAdapter(schema).validate_json(json.dumps(values, default=str))
 
 
 def fault(path: Path, location: tuple[int | str, ...], message: str) -> UserError:

@@ -5,10 +5,8 @@ from dataclasses import field
 import pydantic
 import pytest
 
-from ros_rl.config import fault, read_yaml
+from ros_rl.config import STRICT, fault, read_yaml
 from ros_rl.errors import UserError
-
-STRICT = pydantic.ConfigDict(strict=True, extra="forbid")
 
 
 @pydantic.dataclasses.dataclass(config=STRICT)

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from ros_rl import paths
-from ros_rl.config import read_yaml
+from ros_rl.config import STRICT, Count, Positive, read_yaml
 from ros_rl.errors import UserError
 from ros_rl.policies.interface import ObservationKey, PolicySpec
 from ros_rl.robots.spec import CommandMode, RobotSpec
@@ -48,28 +48,24 @@ class Bundle:
     metrics: dict[str, Any] = field(default_factory=dict)
 
 
-_STRICT = pydantic.ConfigDict(strict=True, extra="forbid")
-_Count = Annotated[int, pydantic.Field(gt=0)]
-
-
-@pydantic.dataclasses.dataclass(config=_STRICT)
+@pydantic.dataclasses.dataclass(config=STRICT)
 class _KeyFile:
     name: str
     shape: list[Annotated[int, pydantic.Field(ge=0)]]
-    history: _Count = 1
+    history: Count = 1
 
 
-@pydantic.dataclasses.dataclass(config=_STRICT)
+@pydantic.dataclasses.dataclass(config=STRICT)
 class _SpecFile:
     robot: str
     joints: list[str]
     observation: list[_KeyFile]
-    rate: Annotated[float, pydantic.Field(gt=0)]
+    rate: Positive
     command_mode: CommandMode
-    chunk: _Count = 1
+    chunk: Count = 1
 
 
-@pydantic.dataclasses.dataclass(config=_STRICT)
+@pydantic.dataclasses.dataclass(config=STRICT)
 class _PolicyFile:
     """The contents of policy.yaml."""
 

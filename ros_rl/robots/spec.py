@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,7 +11,7 @@ import numpy as np
 import pydantic
 
 from ros_rl import paths
-from ros_rl.config import fault, read_yaml
+from ros_rl.config import STRICT, Count, Finite, NotNegative, Positive, Vector3, fault, read_yaml
 from ros_rl.errors import UserError, closest
 from ros_rl.robots.urdf import MOVING, Urdf, UrdfJoint, read_urdf
 
@@ -163,14 +163,23 @@ class RobotSpec:
         thruster = np.array([joint.kind == "thruster" for joint in self.joints])
         return np.where(thruster, self.lower, -self.effort), np.where(thruster, self.upper, self.effort)
 
+    def rest(self, measured: np.ndarray) -> np.ndarray:
+        """Returns the command that keeps the robot where it is, shape (n,).
 
-_STRICT = pydantic.ConfigDict(strict=True, extra="forbid")
-_Positive = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
-_Finite = Annotated[float, pydantic.Field(allow_inf_nan=False)]
-_Vector3 = Annotated[list[_Finite], pydantic.Field(min_length=3, max_length=3)]
+        In position mode that is the measured position, and finite if that is. In velocity and effort mode it is the joints'
+        `hold`, within the command limits and always finite.
+
+        Args:
+            measured: positions of all measured joints, shape (n + passive,).
+        """
+        return measured[: len(self.joints)].copy() if self.command_mode == "position" else self._hold.copy()
+
+    @cached_property
+    def _hold(self) -> np.ndarray:
+        return np.clip([joint.hold or 0.0 for joint in self.joints], *self.command_limits)
 
 
-@pydantic.dataclasses.dataclass(config=_STRICT)
+@pydantic.dataclasses.dataclass(config=STRICT)
 class _JointFile:
     """What robot.yaml may say of a joint; limits may only be tighter than the URDF's.
 
@@ -178,52 +187,52 @@ class _JointFile:
     the URDF's range that `device_sign` makes 0 %.
     """
 
-    home: _Finite = 0.0
-    stiffness: Annotated[float, pydantic.Field(ge=0)] = 0.0
-    damping: Annotated[float, pydantic.Field(ge=0)] = 0.0
-    lower: _Finite | None = None
-    upper: _Finite | None = None
-    velocity: _Positive | None = None
-    effort: _Positive | None = None
-    hold: _Finite | None = None
+    home: Finite = 0.0
+    stiffness: NotNegative = 0.0
+    damping: NotNegative = 0.0
+    lower: Finite | None = None
+    upper: Finite | None = None
+    velocity: Positive | None = None
+    effort: Positive | None = None
+    hold: Finite | None = None
     device_unit: DeviceUnitName | None = None
     device_sign: Literal[1, -1] = 1
-    device_offset: _Finite = 0.0
-    ticks_per_turn: _Positive | None = None
+    device_offset: Finite = 0.0
+    ticks_per_turn: Positive | None = None
 
 
-@pydantic.dataclasses.dataclass(config=_STRICT)
+@pydantic.dataclasses.dataclass(config=STRICT)
 class _ThrusterFile:
     frame: str
-    wrench: Annotated[list[_Finite], pydantic.Field(min_length=6, max_length=6)]
-    lower: _Finite
-    upper: _Finite
-    hold: _Finite = 0.0
+    wrench: Annotated[list[Finite], pydantic.Field(min_length=6, max_length=6)]
+    lower: Finite
+    upper: Finite
+    hold: Finite = 0.0
 
 
-@pydantic.dataclasses.dataclass(config=_STRICT)
+@pydantic.dataclasses.dataclass(config=STRICT)
 class _CameraFile:
     frame: str
-    width: Annotated[int, pydantic.Field(gt=0)] = 640
-    height: Annotated[int, pydantic.Field(gt=0)] = 480
+    width: Count = 640
+    height: Count = 480
     fovy: Annotated[float, pydantic.Field(gt=0, lt=180)] = 45.0
-    rate: _Positive = 30.0
+    rate: Positive = 30.0
 
 
-@pydantic.dataclasses.dataclass(config=_STRICT)
+@pydantic.dataclasses.dataclass(config=STRICT)
 class _RobotFile:
     """The contents of robot.yaml."""
 
     name: str
     urdf: str
-    control_rate: _Positive
+    control_rate: Positive
     command_mode: CommandMode
     description: str = ""
     joints: dict[str, _JointFile] = field(default_factory=dict)
     passive: dict[str, _JointFile] = field(default_factory=dict)
     thrusters: dict[str, _ThrusterFile] = field(default_factory=dict)
     floating_base: bool = False
-    base_position: _Vector3 = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    base_position: Vector3 = field(default_factory=lambda: [0.0, 0.0, 0.0])
     tool_frame: str | None = None
     imu_frame: str | None = None
     odometry: bool = False
@@ -236,13 +245,19 @@ def robot_names() -> list[str]:
     return paths.names(ROBOT_FILES)
 
 
-def load_robot(name: str | Path) -> RobotSpec:
+def load_robot(name: str | Path, control_rate: float = 0.0) -> RobotSpec:
     """Reads a robot by name, or from a path to its robot.yaml.
+
+    Args:
+        name: of a robot that ships, or the path.
+        control_rate: Hz, instead of the robot's own; 0: its own.
 
     Raises:
         UserError: there is no such robot, or robot.yaml and the URDF do not fit together; the message starts with
-            ``file:line``.
+            ``file:line``. Or the control rate is none.
     """
+    if not 0.0 <= control_rate < math.inf:
+        raise UserError(f"the control rate is {control_rate:g} Hz, it must be more than 0 (or 0, for the robot's own)")
     path = paths.find("robot", ROBOT_FILES, name)
     if path.suffix == ".urdf":
         raise UserError(f"{path}: a robot is named by its robot.yaml, which says which URDF, joints and gains it has")
@@ -257,7 +272,7 @@ def load_robot(name: str | Path) -> RobotSpec:
         urdf=urdf.path,
         joints=joints,
         passive=passive,
-        control_rate=float(file.control_rate),
+        control_rate=float(control_rate or file.control_rate),
         command_mode=file.command_mode,
         floating_base=file.floating_base,
         base_position=(file.base_position[0], file.base_position[1], file.base_position[2]),
@@ -376,14 +391,3 @@ def _thruster(path: Path, name: str, entry: _ThrusterFile) -> Joint:
 def _check_order(path: Path, location: tuple[str, str], what: str, lower: float, upper: float) -> None:
     if not lower < upper:
         raise fault(path, location, f"{what} has lower {lower} and upper {upper}, lower must be below upper")
-
-
-def with_limits(spec: RobotSpec, **limits: float) -> RobotSpec:
-    """Returns the robot with tighter limits on every commanded joint, such as ``effort=20.0``.
-
-    Args:
-        spec: the robot.
-        limits: `velocity` or `effort`, an upper bound for each joint.
-    """
-    joints = tuple(replace(joint, **{key: min(getattr(joint, key), value) for key, value in limits.items()}) for joint in spec.joints)
-    return replace(spec, joints=joints)

@@ -9,7 +9,7 @@ import numpy as np
 import pydantic
 
 from ros_rl import paths
-from ros_rl.config import read_yaml
+from ros_rl.config import STRICT, Finite, NotNegative, Positive, Vector3, read_yaml
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import Observation
 from ros_rl.robots.spec import RobotSpec
@@ -17,11 +17,6 @@ from ros_rl.sim.quantities import check_name, quantity, simulator_state
 
 TASK_FILES = "sim/tasks/*.yaml"
 
-_STRICT = pydantic.ConfigDict(strict=True, extra="forbid")
-_Finite = Annotated[float, pydantic.Field(allow_inf_nan=False)]
-_Positive = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
-_NotNegative = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
-_Vector = Annotated[list[_Finite], pydantic.Field(min_length=3, max_length=3)]
 _QuantityName = Annotated[str, pydantic.AfterValidator(check_name)]
 
 
@@ -32,10 +27,10 @@ def _ordered(bounds: list[float]) -> list[float]:
 
 
 _Bounds = Annotated[list[float], pydantic.Field(min_length=2, max_length=2), pydantic.AfterValidator(_ordered)]
-_Range = Annotated[list[_Finite], pydantic.Field(min_length=2, max_length=2), pydantic.AfterValidator(_ordered)]
+_Range = Annotated[list[Finite], pydantic.Field(min_length=2, max_length=2), pydantic.AfterValidator(_ordered)]
 
 
-@pydantic.dataclasses.dataclass(config=_STRICT, frozen=True)
+@pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class Within:
     """A quantity (see `ros_rl.sim.quantities`) lies within [lower, upper]."""
 
@@ -43,46 +38,46 @@ class Within:
     bounds: _Bounds
 
 
-@pydantic.dataclasses.dataclass(config=_STRICT, frozen=True)
+@pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class Inside:
     """An object's centre is at most `radius` from a container's vertical axis and below `height` above its origin, m."""
 
     object: str
     container: str
-    radius: _Positive
-    height: _Positive
+    radius: Positive
+    height: Positive
 
 
-@pydantic.dataclasses.dataclass(config=_STRICT, frozen=True)
+@pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class Stacked:
     """An object's centre is `height` above another's, give or take `tolerance` (m), and at most `radius` beside it."""
 
     object: str
     support: str
-    height: _Positive
-    radius: _Positive
-    tolerance: _Positive = 0.01
+    height: Positive
+    radius: Positive
+    tolerance: Positive = 0.01
 
 
-@pydantic.dataclasses.dataclass(config=_STRICT, frozen=True)
+@pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class Pressed:
     """A joint of the scene is pushed in by at least `depth`, m."""
 
     joint: str
-    depth: _Positive
+    depth: Positive
 
 
-@pydantic.dataclasses.dataclass(config=_STRICT, frozen=True)
+@pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class OnCircle:
     """The tool is at most `tolerance` from a circle about `centre` in the plane that `normal` stands on, m, root link's frame."""
 
-    centre: _Vector
-    normal: _Vector
-    radius: _Positive
-    tolerance: _Positive
+    centre: Vector3
+    normal: Vector3
+    radius: Positive
+    tolerance: Positive
 
 
-@pydantic.dataclasses.dataclass(config=_STRICT, frozen=True)
+@pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class Condition:
     """Exactly one of these."""
 
@@ -99,33 +94,33 @@ class Condition:
             raise ValueError(f"a condition is exactly one of {', '.join(kinds)}")
 
 
-@pydantic.dataclasses.dataclass(config=_STRICT, frozen=True)
+@pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class Success:
     """All conditions hold for `hold` seconds on end."""
 
     all: Annotated[list[Condition], pydantic.Field(min_length=1)]
-    hold: _NotNegative = 0.0
+    hold: NotNegative = 0.0
 
 
-@pydantic.dataclasses.dataclass(config=_STRICT, frozen=True)
+@pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class RewardTerm:
     """`weight` times a number in [0, 1]: 1 while the quantity is within `bounds`, falling to 0.1 at `margin` beyond them."""
 
     quantity: _QuantityName
     bounds: _Bounds
-    margin: _Positive
-    weight: _Positive
+    margin: Positive
+    weight: Positive
 
 
-@pydantic.dataclasses.dataclass(config=_STRICT, frozen=True)
+@pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class Reward:
     """Per control step: the sum of `terms`; `success` is added once, when the task is done."""
 
-    success: _NotNegative = 1.0
+    success: NotNegative = 1.0
     terms: list[RewardTerm] = field(default_factory=list)
 
 
-@pydantic.dataclasses.dataclass(config=_STRICT, frozen=True)
+@pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class PoseRange:
     """Where an object is put: uniform x, y (m, world) and yaw (rad). Its height is the one it has in the scene."""
 
@@ -134,7 +129,7 @@ class PoseRange:
     yaw: _Range = field(default_factory=lambda: [0.0, 0.0])
 
 
-@pydantic.dataclasses.dataclass(config=_STRICT, frozen=True)
+@pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class BaseRange:
     """How far a floating base starts from its home: uniform offsets, m and rad (yaw)."""
 
@@ -144,7 +139,7 @@ class BaseRange:
     yaw: _Range = field(default_factory=lambda: [0.0, 0.0])
 
 
-@pydantic.dataclasses.dataclass(config=_STRICT, frozen=True)
+@pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class Reset:
     """What the initial state is drawn from.
 
@@ -155,13 +150,13 @@ class Reset:
         min_distance: horizontal distance that objects keep from each other, m.
     """
 
-    joint_noise: dict[str, _NotNegative] = field(default_factory=dict)
+    joint_noise: dict[str, NotNegative] = field(default_factory=dict)
     base: BaseRange = field(default_factory=BaseRange)
     objects: dict[str, PoseRange] = field(default_factory=dict)
-    min_distance: _NotNegative = 0.0
+    min_distance: NotNegative = 0.0
 
 
-@pydantic.dataclasses.dataclass(config=_STRICT, frozen=True)
+@pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class _TaskFile:
     """The contents of a task file."""
 
@@ -169,10 +164,10 @@ class _TaskFile:
     scene: str
     instruction: str
     policy: str
-    time_limit: _Positive
+    time_limit: Positive
     success: Success
     paraphrases: list[str] = field(default_factory=list)
-    command: _Vector = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    command: Vector3 = field(default_factory=lambda: [0.0, 0.0, 0.0])
     reset: Reset = field(default_factory=Reset)
     failure: list[Condition] = field(default_factory=list)
     reward: Reward = field(default_factory=Reward)
@@ -207,6 +202,15 @@ class Task:
     success: Success
     failure: tuple[Condition, ...]
     reward: Reward
+
+    def check_robot(self, name: str) -> None:
+        """Refuses a robot that the task is not made for.
+
+        Raises:
+            UserError: names the file and both robots.
+        """
+        if name != self.robot:
+            raise UserError(f"{self.path}: task '{self.name}' is for the robot '{self.robot}', not for '{name}'")
 
 
 @dataclass(frozen=True)
@@ -271,8 +275,7 @@ class TaskMonitor:
         Raises:
             UserError: the task is made for another robot, or speaks of a joint that the robot does not have.
         """
-        if task.robot != spec.name:
-            raise UserError(f"{task.path}: task '{task.name}' is for the robot '{task.robot}', not for '{spec.name}'")
+        task.check_robot(spec.name)
         try:
             self._success = [_condition(entry, spec) for entry in task.success.all]
             self._failure = [_condition(entry, spec) for entry in task.failure]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ros_rl.errors import UserError
-from ros_rl.robots.spec import load_robot, robot_names, with_limits
+from ros_rl.robots.spec import load_robot, robot_names
 
 URDF = """\
 <robot name="two">
@@ -68,10 +68,30 @@ def test_command_limits_follow_the_command_mode(tmp_path):
     np.testing.assert_array_equal(dataclasses.replace(turn, command_mode="velocity").command_limits, [[-3], [3]])
 
 
-def test_with_limits_only_tightens(tmp_path):
-    spec = with_limits(load(tmp_path, SOUND), velocity=1.0, effort=100.0)
-    np.testing.assert_array_equal(spec.velocity, [1, 1])
-    np.testing.assert_array_equal(spec.effort, [2, 5])
+def test_a_robot_runs_at_its_own_control_rate_or_another():
+    assert load_robot("arm") == load_robot("arm", 0.0)
+    faster = load_robot("arm", 500.0)
+    assert (faster.control_rate, faster.period) == (500.0, 0.002)
+    assert dataclasses.replace(faster, control_rate=load_robot("arm").control_rate) == load_robot("arm")
+
+
+@pytest.mark.parametrize("rate", [-1.0, float("nan"), float("inf")])
+def test_a_control_rate_that_is_none_is_refused(rate):
+    with pytest.raises(UserError, match=f"the control rate is {rate:g} Hz, it must be more than 0"):
+        load_robot("arm", rate)
+
+
+def test_a_robot_rests_where_it_is_or_at_its_hold_within_the_limits(tmp_path):
+    spec = load(tmp_path, SOUND)
+    measured = np.array([0.3, np.nan])
+    rest = dataclasses.replace(spec, command_mode="position").rest(measured)
+    np.testing.assert_array_equal(rest, measured)
+    assert not np.shares_memory(rest, measured)
+    joints = (dataclasses.replace(spec.joints[0], hold=50.0, effort=2.0), dataclasses.replace(spec.joints[0], hold=None))
+    effort = dataclasses.replace(spec, joints=joints, command_mode="effort")
+    np.testing.assert_array_equal(effort.rest(measured), [2.0, 0.0])
+    effort.rest(measured)[:] = np.nan
+    np.testing.assert_array_equal(effort.rest(measured), [2.0, 0.0])
 
 
 FAULTS = {

@@ -3,10 +3,11 @@
 import numpy as np
 import pydantic
 
+from ros_rl.config import STRICT
 from ros_rl.hardware.interface import ActionChunk, Observation
 from ros_rl.policies.bundle import Bundle
 from ros_rl.policies.observation import ObservationBuilder
-from ros_rl.policies.scripted.contents import STRICT, parameters, tensor
+from ros_rl.policies.scripted.contents import parameters, tensor
 from ros_rl.policies.scripted.motion import PEAK, SteadyStateTrim, quintic, tool_frame
 from ros_rl.robots.ik import DifferentialIK
 from ros_rl.robots.model import Pose, RobotModel

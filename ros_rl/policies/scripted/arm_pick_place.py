@@ -10,11 +10,12 @@ import numpy as np
 import pinocchio as pin
 import pydantic
 
+from ros_rl.config import STRICT
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import ActionChunk, Observation
 from ros_rl.policies.bundle import Bundle
 from ros_rl.policies.observation import ObservationBuilder
-from ros_rl.policies.scripted.contents import STRICT, parameters
+from ros_rl.policies.scripted.contents import parameters
 from ros_rl.policies.scripted.instruction import parse
 from ros_rl.policies.scripted.motion import SteadyStateTrim, between, duration, quintic, tool_frame
 from ros_rl.robots.ik import DifferentialIK

@@ -1,17 +1,15 @@
 """What a scripted policy takes from its bundle: checked parameters and gains."""
 
-import json
 from typing import TypeVar
 
 import numpy as np
 import pydantic
 
+from ros_rl.config import validate
 from ros_rl.errors import UserError
 from ros_rl.policies.bundle import Bundle
 
 T = TypeVar("T")
-
-STRICT = pydantic.ConfigDict(strict=True, extra="forbid")
 
 
 def parameters(bundle: Bundle, schema: type[T]) -> T:
@@ -19,14 +17,13 @@ def parameters(bundle: Bundle, schema: type[T]) -> T:
 
     Args:
         bundle: the bundle.
-        schema: a pydantic dataclass with the configuration `STRICT`.
+        schema: a pydantic dataclass with the configuration `ros_rl.config.STRICT`.
 
     Raises:
         UserError: a parameter is missing, unknown or of another type.
     """
     try:
-        # As JSON, because strict validation of Python values takes no dict where a dataclass stands.
-        return pydantic.TypeAdapter(schema).validate_json(json.dumps(bundle.parameters))
+        return validate(bundle.parameters, schema)
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         raise UserError(f"bundle '{bundle.name}': parameter '{'.'.join(map(str, first['loc']))}': {first['msg'].lower()}") from None

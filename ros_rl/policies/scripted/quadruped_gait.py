@@ -7,11 +7,12 @@ import numpy as np
 import pinocchio as pin
 import pydantic
 
+from ros_rl.config import STRICT
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import ActionChunk, Observation
 from ros_rl.policies.bundle import Bundle
 from ros_rl.policies.observation import ObservationBuilder
-from ros_rl.policies.scripted.contents import STRICT, parameters, tensor
+from ros_rl.policies.scripted.contents import parameters, tensor
 from ros_rl.robots.model import RobotModel
 from ros_rl.robots.spec import RobotSpec
 

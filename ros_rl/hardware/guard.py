@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from ros_rl.errors import RobotFault
-from ros_rl.hardware.interface import JointCommand, Observation, Robot
+from ros_rl.errors import RobotFault, UserError
+from ros_rl.hardware.interface import JointCommand, Observation, Robot, SimulatedRobot
 from ros_rl.robots.spec import RobotSpec
 
 GuardState = Literal["ok", "hold", "stop", "estop"]
@@ -52,19 +52,12 @@ class Guard:
         self.counts: Counter[str] = Counter()
         self._lower, self._upper = spec.command_limits
         self._step = spec.velocity * spec.period if spec.command_mode == "position" else np.full(len(spec.joints), np.inf)
-        self._hold = np.clip([joint.hold or 0.0 for joint in spec.joints], self._lower, self._upper)
-        self._target = None if spec.command_mode == "position" else self._hold.copy()
-        self._order_of: dict[tuple[str, ...], np.ndarray] = {}
+        self._target = None if spec.command_mode == "position" else spec.rest(spec.home)
         self._estop: str | None = None
         self._stopped = True
         self._last_good = -np.inf
         self._newest_answer = -np.inf
         self._newest_seen = -np.inf
-
-    @property
-    def estopped(self) -> str | None:
-        """Why the emergency stop is latched, or None."""
-        return self._estop
 
     def reset(self, observation: Observation) -> None:
         """Makes the measured position the target: on activation, resume and reset nothing may jump.
@@ -72,10 +65,8 @@ class Guard:
         Where a measured position is not finite, the last safe target stays and the robot is at rest until one is.
         """
         self._stopped = self._not_finite(observation) is not None
-        if self.spec.command_mode != "position":
-            self._target = self._hold.copy()
-        elif not self._stopped:
-            self._target = observation.joint_position[: len(self.spec.joints)].copy()
+        if self.spec.command_mode != "position" or not self._stopped:
+            self._target = self.spec.rest(observation.joint_position)
         self._last_good = self._newest_seen = observation.stamp
         self._newest_answer = -np.inf
 
@@ -107,14 +98,14 @@ class Guard:
         if self._estop is not None:
             self._come_to_rest(observation)
             return self._held(f"emergency stop: {self._estop}", "estop", observation)
-        reason = self._observation_fault(observation, now) or self._command_fault(command, now)
-        if reason is not None or command is None:
-            return self._refuse(command, reason, observation, now)
+        try:
+            wanted = self._wanted(command, observation, now)
+        except UserError as error:
+            return self._refuse(command, str(error), observation, now)
         if self._stopped:
             self.reset(observation)
-        assert self._target is not None
+        assert command is not None and self._target is not None
         self._last_good, self._newest_answer = now, min(command.stamp, observation.stamp)
-        wanted = command.values[self._order_of[command.joint_names]]
         target = np.clip(wanted, self._lower, self._upper)
         target = np.clip(target, self._target - self._step, self._target + self._step)
         if self.spec.command_mode != "position":
@@ -132,6 +123,21 @@ class Guard:
         target = np.where(moving & (ahead >= self.spec.upper), np.minimum(target, 0.0), target)
         return np.where(moving & (ahead <= self.spec.lower), np.maximum(target, 0.0), target)
 
+    def _wanted(self, command: JointCommand | None, observation: Observation, now: float) -> np.ndarray:
+        """Returns what a command asks for, shape (n,), in the order of `spec.joints`.
+
+        Raises:
+            UserError: the command cannot be used; says why.
+        """
+        if (fault := self._observation_fault(observation, now)) is not None:
+            raise UserError(fault)
+        if command is None:
+            raise UserError("no command")
+        wanted = command.in_order_of(self.spec)
+        if (fault := self._time_fault(command, now)) is not None:
+            raise UserError(fault)
+        return wanted
+
     def _observation_fault(self, observation: Observation, now: float) -> str | None:
         if (names := self._not_finite(observation)) is not None:
             return f"the measured position of {names} is not finite"
@@ -147,20 +153,8 @@ class Guard:
         pairs = zip(self.spec.measured_names, observation.joint_position, strict=True)
         return ", ".join(name for name, position in pairs if not np.isfinite(position))
 
-    def _command_fault(self, command: JointCommand | None, now: float) -> str | None:
-        """Returns why a command cannot be used, or None. Written so that a comparison with NaN refuses."""
-        if command is None:
-            return None
-        names = self.spec.joint_names
-        if command.joint_names not in self._order_of:
-            if sorted(command.joint_names) != sorted(names):
-                return f"joint names do not match: got {', '.join(command.joint_names) or 'none'}; the robot has {', '.join(names)}"
-            self._order_of[command.joint_names] = np.array([command.joint_names.index(name) for name in names])
-        if command.values.shape != (len(names),):
-            return f"{len(names)} values are needed, got an array of shape {command.values.shape}"
-        if not np.isfinite(command.values).all():
-            bad = [name for name, value in zip(command.joint_names, command.values, strict=True) if not np.isfinite(value)]
-            return f"the command for {', '.join(bad)} is not finite"
+    def _time_fault(self, command: JointCommand, now: float) -> str | None:
+        """Returns why a command is of the wrong time, or None. Written so that a comparison with NaN refuses."""
         if not now - command.stamp <= self.max_age:
             return f"the command answers an observation {now - command.stamp:.3f} s old, more than {self.max_age} s"
         if not command.stamp - now <= self.max_age:
@@ -169,17 +163,15 @@ class Guard:
             return f"the command answers an observation {self._newest_answer - command.stamp:.3f} s before that of the last one"
         return None
 
-    def _refuse(
-        self, command: JointCommand | None, reason: str | None, observation: Observation, now: float
-    ) -> tuple[np.ndarray, GuardReport]:
+    def _refuse(self, command: JointCommand | None, reason: str, observation: Observation, now: float) -> tuple[np.ndarray, GuardReport]:
         """Holds the last safe target; after `stop_after` without a usable command, brings the robot to rest."""
         if command is not None:
             self.counts["rejected"] += 1
         if self._stopped or not now - self._last_good <= self.stop_after:
             self.counts["stops"] += not self._stopped
             self._come_to_rest(observation)
-            return self._held(reason or "no command", "stop", observation)
-        return self._held(reason or "no command", "hold", observation)
+            return self._held(reason, "stop", observation)
+        return self._held(reason, "hold", observation)
 
     def _come_to_rest(self, observation: Observation) -> None:
         """Makes the position at which the robot is told to rest the target, once."""
@@ -189,7 +181,7 @@ class Guard:
 
     def _held(self, reason: str, state: GuardState, observation: Observation) -> tuple[np.ndarray, GuardReport]:
         if self.spec.command_mode != "position":
-            self._target = self._hold.copy()
+            self._target = self.spec.rest(observation.joint_position)
         elif self._target is None:
             self.reset(observation)
             self._stopped = True
@@ -202,7 +194,7 @@ class Guard:
 class GuardedRobot:
     """A robot behind its guard: the only way in which the stack drives a backend.
 
-    Has the shape of the `Robot` protocol; attributes that a simulation adds (such as `step`) are the backend's own.
+    Has the shape of the `Robot` protocol.
     """
 
     def __init__(self, robot: Robot, guard: Guard, clock: Callable[[], float] | None = None):
@@ -250,12 +242,13 @@ class GuardedRobot:
         return self.robot.write(JointCommand(self.spec.joint_names, target, observation.stamp, "guard"))
 
     def step(self) -> None:
-        """Advances a simulated backend by one control period."""
-        self.robot.step()  # type: ignore[attr-defined]
+        """Advances to the next measurement."""
+        self.robot.step()
 
     def reset(self, seed: int) -> Observation:
         """Starts a new episode of a simulated backend; targets of the old one are forgotten."""
-        self.robot.reset(seed)  # type: ignore[attr-defined]
+        assert isinstance(self.robot, SimulatedRobot)
+        self.robot.reset(seed)
         return self.activate()
 
     def estop(self, reason: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -31,7 +32,7 @@ class Observation:
         base_acc: proper acceleration (gravity included, as an IMU reads it), m/s², in the IMU frame.
         base_position: position of the base in the world, m, from an odometry estimate.
         base_velocity: linear velocity of the base, m/s, in the world, from an odometry estimate.
-        images: camera name to (height, width, 3) uint8 RGB.
+        images: camera name to (height, width, 3) uint8 RGB; `image_stamps` tells when each was taken, s.
         command: target velocity (forward m/s, left m/s, turn rad/s), shape (3,).
         privileged: simulator state that no real robot has: name to float array. Empty outside simulation.
     """
@@ -46,6 +47,7 @@ class Observation:
     base_position: np.ndarray | None = None
     base_velocity: np.ndarray | None = None
     images: Mapping[str, np.ndarray] = field(default_factory=dict)
+    image_stamps: Mapping[str, float] = field(default_factory=dict)
     command: np.ndarray = field(default_factory=lambda: np.zeros(3))
     instruction: str = ""
     privileged: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -78,14 +80,23 @@ class JointCommand:
             UserError: the joints are not those of the robot, or a value is not finite.
         """
         names = spec.joint_names
-        if sorted(self.joint_names) != sorted(names) or np.shape(self.values) != (len(names),):
+        order = _order(self.joint_names, names)
+        if order is None:
             given = ", ".join(self.joint_names) or "none"
-            raise UserError(f"robot '{spec.name}' takes one value for each of {', '.join(names)}; the command is for {given}")
-        values = np.asarray(self.values, dtype=float)[[self.joint_names.index(name) for name in names]]
+            raise UserError(f"joint names do not match: got {given}; robot '{spec.name}' has {', '.join(names)}")
+        if np.shape(self.values) != order.shape:
+            raise UserError(f"{len(names)} values are needed, got an array of shape {np.shape(self.values)}")
+        values = np.asarray(self.values, dtype=float)[order]
         if not np.isfinite(values).all():
             bad = [name for name, value in zip(names, values, strict=True) if not np.isfinite(value)]
-            raise UserError(f"robot '{spec.name}': the command for {', '.join(bad)} is not finite")
+            raise UserError(f"the command for {', '.join(bad)} is not finite")
         return values
+
+
+@lru_cache(maxsize=256)  # joints come in the same order again and again, up to 500 times a second
+def _order(given: tuple[str, ...], wanted: tuple[str, ...]) -> np.ndarray | None:
+    """Returns where in `given` each of the wanted names is, or None where the names are not the same."""
+    return np.array([given.index(name) for name in wanted], dtype=int) if sorted(given) == sorted(wanted) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +137,13 @@ class Robot(Protocol):
     def write(self, command: JointCommand) -> JointCommand:
         """Sends a command and returns the one that was really sent."""
 
+    def step(self) -> None:
+        """Advances to the next measurement: a simulation by one control period, a real robot by waiting for it.
+
+        Raises:
+            RobotFault: none comes, or the simulation diverged; the message names the time and the body.
+        """
+
     def stop(self) -> None:
         """Brings the robot to rest: position control holds where it is, other modes send their `hold` command."""
 
@@ -135,14 +153,7 @@ class Robot(Protocol):
 
 @runtime_checkable
 class SimulatedRobot(Robot, Protocol):
-    """A robot whose time the caller moves on."""
-
-    def step(self) -> None:
-        """Advances the simulation by one control period under the last written command.
-
-        Raises:
-            RobotFault: the simulation diverged; the message names the time and the body.
-        """
+    """A robot in a simulated world, which can start over."""
 
     def reset(self, seed: int) -> None:
         """Starts a new episode at stamp 0 in an initial state drawn from `seed`."""

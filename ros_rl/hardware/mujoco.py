@@ -13,7 +13,7 @@ from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim import divergence
 from ros_rl.sim.build import IMU_SENSORS, SimModel, build
 from ros_rl.sim.camera import CameraRenderer
-from ros_rl.sim.reset import measured_positions, reset, resting_command
+from ros_rl.sim.reset import measured_positions, reset
 from ros_rl.sim.task import Task
 
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
@@ -67,11 +67,6 @@ class MujocoRobot:
         self._frames: dict[str, Frame] = {}
         self.reset(seed)
 
-    @property
-    def image_stamps(self) -> dict[str, float]:
-        """When the image of each camera in the last observation was taken, s."""
-        return {name: frame.stamp for name, frame in self._frames.items()}
-
     def connect(self) -> None:
         """Makes the measured position the target."""
         self.stop()
@@ -93,6 +88,7 @@ class MujocoRobot:
         if self.spec.odometry and model.base_joint is not None:
             odometry["base_position"] = data.qpos[model.free_qpos(model.base_joint)][:3].copy()
             odometry["base_velocity"] = data.qvel[model.free_qvel(model.base_joint)][:3].copy()
+        frames = self._newest_frames()
         return Observation(
             stamp=self._stamp(),
             joint_position=measured_positions(model, data),
@@ -100,7 +96,8 @@ class MujocoRobot:
             joint_effort=effort,
             **imu,
             **odometry,
-            images=self._images(),
+            images={name: frame.image.copy() for name, frame in frames.items()},
+            image_stamps={name: frame.stamp for name, frame in frames.items()},
             command=np.array(self.task.command if self.task else (0.0, 0.0, 0.0)),
             instruction=self.task.instruction if self.task else "",
             privileged=self._privileged(),
@@ -134,7 +131,7 @@ class MujocoRobot:
 
     def stop(self) -> None:
         """Makes the measured position the target; in other modes than position, commands `hold`."""
-        self.data.ctrl[self.model.actuators] = resting_command(self.spec, measured_positions(self.model, self.data))
+        self.data.ctrl[self.model.actuators] = self.spec.rest(measured_positions(self.model, self.data))
         mujoco.mj_forward(self.model.mj, self.data)
 
     def close(self) -> None:
@@ -157,13 +154,13 @@ class MujocoRobot:
     def _stamp(self) -> float:
         return quantise(self.data.time)
 
-    def _images(self) -> dict[str, np.ndarray]:
+    def _newest_frames(self) -> dict[str, Frame]:
         now = self._stamp()
         for name in self.cameras:
             camera, last = self.model.cameras[name], self._frames.get(name)
             if last is None or camera.frame_index(now) > camera.frame_index(last.stamp):
                 self._frames[name] = Frame(self._renderer.render(self.data, name), now)
-        return {name: self._frames[name].image.copy() for name in self.cameras}
+        return {name: self._frames[name] for name in self.cameras}
 
     def _privileged(self) -> dict[str, np.ndarray]:
         model, data = self.model, self.data

@@ -26,10 +26,6 @@ class Pacer:
         self._sleep = sleep
         self._deadline = clock()
 
-    def restart(self) -> None:
-        """Starts counting periods from now, after a pause that was meant."""
-        self._deadline = self._clock()
-
     def wait(self) -> float:
         """Sleeps until the next deadline and returns how late it was met, s."""
         self._deadline += self.period

@@ -136,8 +136,7 @@ class Ros2ControlRobot:
         if self._link.latest() is None:
             return
         observation = self.read()
-        hold = np.array([joint.hold or 0.0 for joint in self.spec.joints])
-        target = observation.joint_position[: len(hold)] if self.spec.command_mode == "position" else hold
+        target = self.spec.rest(observation.joint_position)
         if np.isfinite(target).all():
             self._send(target, observation.stamp)
 

@@ -259,7 +259,7 @@ class HardwareNode(StackNode):
             self._clock_publisher.publish(Clock(clock=to_time(stamp)))
             self._clock_stamp = stamp
         for name, image in observation.images.items():
-            self._publish_image(name, image)
+            self._publish_image(name, image, observation.image_stamps[name])
         if self._privileged_publisher is not None:
             self._privileged_publisher.publish(to_privileged(stamp, observation.privileged))
         if self._imu_publisher is not None and observation.base_quat is not None:
@@ -275,8 +275,7 @@ class HardwareNode(StackNode):
         if self.trace is not None:
             self.trace("observation", stamp)
 
-    def _publish_image(self, name: str, image: Any) -> None:
-        taken = self.robot.robot.image_stamps[name]  # type: ignore[union-attr]
+    def _publish_image(self, name: str, image: Any, taken: float) -> None:
         camera = self._cameras[name]
         if self._image_frames.get(name) == camera.frame_index(taken):
             return

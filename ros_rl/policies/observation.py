@@ -8,7 +8,7 @@ from ros_rl.errors import UserError
 from ros_rl.hardware.interface import Observation
 from ros_rl.policies.interface import ObservationKey, PolicySpec
 
-_FIELDS = tuple(name for name in Observation.__dataclass_fields__ if name not in ("stamp", "instruction"))
+_FIELDS = tuple(name for name in Observation.__dataclass_fields__ if name not in ("stamp", "image_stamps", "instruction"))
 _GROUPS = ("images", "privileged")
 
 

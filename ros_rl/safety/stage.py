@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ros_rl.errors import UserError
 from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.safety.interface import SafetyFilter, SafetyReport
@@ -14,7 +15,7 @@ class SafetyStage:
 
     def __init__(self, spec: RobotSpec, safety_filter: SafetyFilter):
         """Takes the robot, whose joint order the filter works in, and the filter."""
-        self._names = spec.joint_names
+        self._spec = spec
         self._filter = safety_filter
         self._last_stamp = -np.inf
 
@@ -31,12 +32,9 @@ class SafetyStage:
         if command.stamp < self._last_stamp:  # time jumped back: a new episode
             self._filter.reset()
         self._last_stamp = command.stamp
-        if sorted(command.joint_names) != sorted(self._names) or command.values.shape != (len(self._names),):
+        try:
+            proposed = command.in_order_of(self._spec)
+        except UserError:
             return command, SafetyReport()
-        if not np.isfinite(command.values).all():
-            return command, SafetyReport()
-        if command.joint_names != self._names:
-            order = [command.joint_names.index(name) for name in self._names]
-            command = replace(command, joint_names=self._names, values=command.values[order])
-        action, report = self._filter.filter(observation, command.values)
-        return replace(command, values=action), report
+        action, report = self._filter.filter(observation, proposed)
+        return replace(command, joint_names=self._spec.joint_names, values=action), report

@@ -11,8 +11,7 @@ import mujoco
 import numpy as np
 
 from ros_rl.errors import UserError, unknown
-from ros_rl.hardware.interface import JointCommand, Observation, Robot
-from ros_rl.sim.reset import resting_command
+from ros_rl.hardware.interface import JointCommand, Observation, Robot, SimulatedRobot
 
 NOISY_FIELDS = (
     "joint_position",
@@ -57,7 +56,7 @@ class DisturbanceConfig:
 
 
 class DisturbedRobot:
-    """A robot as seen through bad sensors and a slow bus; in simulation `step` and `reset` pass through.
+    """A robot as seen through bad sensors and a slow bus; `step` and, in simulation, `reset` pass through.
 
     The same seed and the same calls give the same disturbances. Noise is drawn once per measurement: reading again
     before the robot has measured anew gives the same numbers.
@@ -69,18 +68,12 @@ class DisturbedRobot:
         self.spec = robot.spec
         self.config = config
         self._delay = round(config.action_delay * self.spec.control_rate)
-        self._history: deque[tuple[Observation, dict[str, float]]] = deque()  # observations and the stamps of their images
+        self._history: deque[Observation] = deque()
         self._pending: deque[JointCommand] = deque()
         self._sent: JointCommand | None = None
         self._frames: dict[str, tuple[np.ndarray, float]] = {}
         self._newest_frame: dict[str, float] = {}
-        self._delivered_stamps: dict[str, float] = {}
         self._start(seed)
-
-    @property
-    def image_stamps(self) -> dict[str, float]:
-        """When each image of the last observation that was read was taken, s."""
-        return dict(self._delivered_stamps)
 
     def connect(self) -> None:
         """Connects the robot."""
@@ -90,15 +83,14 @@ class DisturbedRobot:
     def read(self) -> Observation:
         """Returns the newest observation that has arrived by now; the first one arrives at once."""
         measured = self.robot.read()
-        if self._history and measured.stamp < self._history[-1][0].stamp:
+        if self._history and measured.stamp < self._history[-1].stamp:
             self._start(self._seed)  # time went back: what came before belongs to another episode
-        if not self._history or measured.stamp > self._history[-1][0].stamp:
+        if not self._history or measured.stamp > self._history[-1].stamp:
             self._history.append(self._disturb(measured))
         arrived = measured.stamp - self.config.latency + 1e-9  # stamps are whole nanoseconds
-        while len(self._history) > 1 and self._history[1][0].stamp <= arrived:
+        while len(self._history) > 1 and self._history[1].stamp <= arrived:
             self._history.popleft()
-        observation, self._delivered_stamps = self._history[0]
-        return copy.deepcopy(observation)
+        return copy.deepcopy(self._history[0])
 
     def write(self, command: JointCommand) -> JointCommand:
         """Sends the command that is due now, and returns it: the one of `action_delay` ago, or at first the resting one."""
@@ -106,17 +98,18 @@ class DisturbedRobot:
         if len(self._pending) > self._delay:
             self._sent = self.robot.write(self._pending.popleft())
         elif self._sent is None:
-            values = resting_command(self.spec, self.robot.read().joint_position)
+            values = self.spec.rest(self.robot.read().joint_position)
             self._sent = self.robot.write(JointCommand(self.spec.joint_names, values, command.stamp, "resting"))
         return self._sent
 
     def step(self) -> None:
-        """Advances a simulated robot by one control period."""
-        self.robot.step()  # type: ignore[attr-defined]
+        """Advances to the next measurement."""
+        self.robot.step()
 
     def reset(self, seed: int) -> None:
         """Starts a new episode of a simulated robot; its disturbances are drawn from the same seed."""
-        self.robot.reset(seed)  # type: ignore[attr-defined]
+        assert isinstance(self.robot, SimulatedRobot)
+        self.robot.reset(seed)
         self._start(seed)
 
     def stop(self) -> None:
@@ -138,10 +131,9 @@ class DisturbedRobot:
         self._sent = None
         self._frames.clear()
         self._newest_frame.clear()
-        self._delivered_stamps = {}
 
-    def _disturb(self, measured: Observation) -> tuple[Observation, dict[str, float]]:
-        """Returns a measurement with noise and lost frames, and the stamps of its images."""
+    def _disturb(self, measured: Observation) -> Observation:
+        """Returns a measurement with noise and lost frames."""
         changed: dict[str, Any] = {}
         for name, deviation in self.config.noise.items():
             value = getattr(measured, name)
@@ -151,16 +143,16 @@ class DisturbedRobot:
                 changed[name] = _rotated(value, self._random.normal(0.0, deviation, 3))
             else:
                 changed[name] = value + self._random.normal(0.0, deviation, value.shape)
-        taken = getattr(self.robot, "image_stamps", {})
         for name, image in measured.images.items():
-            stamp = taken.get(name, measured.stamp)
+            stamp = measured.image_stamps.get(name, measured.stamp)
             if stamp != self._newest_frame.get(name):
                 self._newest_frame[name] = stamp
                 lost = self._random.random() < self.config.frame_drop
                 if not lost or name not in self._frames:
                     self._frames[name] = image, stamp
         images = {name: image for name, (image, _) in self._frames.items()}
-        return replace(measured, **changed, images=images), {name: stamp for name, (_, stamp) in self._frames.items()}
+        stamps = {name: stamp for name, (_, stamp) in self._frames.items()}
+        return replace(measured, **changed, images=images, image_stamps=stamps)
 
 
 def _rotated(quat: np.ndarray, turn: np.ndarray) -> np.ndarray:

@@ -39,7 +39,7 @@ def reset(model: SimModel, data: mujoco.MjData, task: Task | None, seed: int) ->
         data.qpos[mimic.follower] = mimic.multiplier * data.qpos[mimic.leader] + mimic.offset
     if model.base_joint is not None:
         _lift_out_of_ground(model, data)
-    data.ctrl[model.actuators] = resting_command(model.spec, measured_positions(model, data))
+    data.ctrl[model.actuators] = model.spec.rest(measured_positions(model, data))
     mujoco.mj_forward(model.mj, data)
 
 
@@ -48,13 +48,6 @@ def measured_positions(model: SimModel, data: mujoco.MjData) -> np.ndarray:
     positions = np.zeros(len(model.spec.measured_names))
     positions[model.positioned] = data.qpos[model.qpos]
     return positions
-
-
-def resting_command(spec: RobotSpec, joint_position: np.ndarray) -> np.ndarray:
-    """Returns the command that keeps a robot where it is: its measured position, or `Joint.hold` in other modes, shape (n,)."""
-    if spec.command_mode == "position":
-        return joint_position[: len(spec.joints)].copy()
-    return np.array([joint.hold or 0.0 for joint in spec.joints])
 
 
 def _joint_positions(spec: RobotSpec, ranges: Reset, draw: np.random.Generator) -> np.ndarray:

@@ -45,6 +45,7 @@ class Backend:
         self.stamp = 0.0
         self.sent: list[np.ndarray] = []
         self.stops = 0
+        self.closed = False
 
     def connect(self) -> None:
         pass
@@ -57,11 +58,14 @@ class Backend:
         self.sent.append(command.values)
         return command
 
+    def step(self) -> None:
+        self.stamp += self.spec.period
+
     def stop(self) -> None:
         self.stops += 1
 
     def close(self) -> None:
-        pass
+        self.closed = True
 
 
 # C1: not finite
@@ -173,7 +177,7 @@ def test_a_time_that_is_not_a_number_is_refused(command, observation, now):
 def test_c2_other_joints_are_rejected_with_both_lists(names):
     guard, observation = started(ARM)
     target, report = guard.check(asked(ARM, np.zeros(len(names)), names=names), observation, 0.0)
-    assert report.rejected == f"joint names do not match: got {', '.join(names) or 'none'}; the robot has {', '.join(ARM.joint_names)}"
+    assert report.rejected == f"joint names do not match: got {', '.join(names) or 'none'}; robot 'arm' has {', '.join(ARM.joint_names)}"
     np.testing.assert_array_equal(target, ARM.home)
 
 
@@ -271,6 +275,16 @@ def test_c5_thrusters_have_limits_of_their_own_and_hold_what_carries_the_robot()
     np.testing.assert_array_equal(guard.check(asked(spec, np.ones(4), 9.0), seen(spec, stamp=9.0), 9.0)[0], hover)
 
 
+@pytest.mark.parametrize("measured", [-6.0, 0.0, 6.0, 7.0])
+def test_c5_what_is_measured_of_a_thruster_is_no_position_that_cuts_its_command(measured):
+    spec = make_spec("effort", *(Joint(name, "thruster", -6, 6, INF, 6) for name in "abcd"))
+    guard, _ = started(spec)
+    values = np.array([-6.0, -1.0, 1.0, 6.0])
+    target, report = guard.check(asked(spec, values), seen(spec, np.full(4, measured)), 0.0)
+    np.testing.assert_array_equal(target, values)
+    assert report.limited == ()
+
+
 def test_c5_a_hold_command_is_limited_too():
     spec = make_spec("effort", Joint("a", "revolute", -1, 1, 2, effort=3, hold=50.0))
     np.testing.assert_array_equal(started(spec)[0].check(None, seen(spec), 0.0)[0], [3.0])
@@ -317,7 +331,9 @@ def test_c7_an_emergency_stop_rests_where_the_robot_is_and_latches():
     robot.activate()
     robot.write(asked(ARM, ARM.home))
     robot.estop("again")
-    assert (robot.report.state, robot.guard.estopped, robot.guard.counts["estops"]) == ("estop", "button", 1)
+    robot.write(asked(ARM, ARM.home))
+    assert (robot.report.state, robot.report.rejected) == ("estop", "emergency stop: button")
+    assert robot.guard.counts["estops"] == 1
 
 
 def test_c7_release_starts_from_where_the_arm_was_put():
@@ -408,6 +424,17 @@ def test_s5_commands_flow_within_two_ticks_after_time_has_jumped_back(back):
 
 def test_a_guarded_robot_is_a_robot():
     assert isinstance(GuardedRobot(Backend(ARM), Guard(ARM)), Robot)
+
+
+def test_stepping_and_closing_reach_the_backend():
+    backend = Backend(ARM)
+    robot = GuardedRobot(backend, Guard(ARM))
+    robot.connect()
+    robot.step()
+    assert robot.read().stamp == ARM.period
+    assert not backend.closed
+    robot.close()
+    assert backend.closed
 
 
 def test_what_was_sent_says_whose_it_is_and_what_it_answers():

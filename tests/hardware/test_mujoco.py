@@ -9,7 +9,6 @@ from ros_rl.errors import RobotFault, UserError
 from ros_rl.hardware.interface import JointCommand, Observation, SimulatedRobot, quantise
 from ros_rl.hardware.mujoco import MujocoRobot
 from ros_rl.robots.spec import load_robot, robot_names
-from ros_rl.sim.reset import resting_command
 from ros_rl.sim.task import TaskMonitor, load_task, task_names
 
 # Every task with its robot, and every robot in an empty world.
@@ -23,7 +22,7 @@ def make(robot: str, world: str, seed: int = 0, cameras: tuple[str, ...] = ()) -
 def drive(robot: MujocoRobot, steps: int, seed: int = 0) -> list[Observation]:
     """Random commands around rest; returns what was observed after each."""
     random = np.random.default_rng(seed)
-    rest = resting_command(robot.spec, robot.spec.home)
+    rest = robot.spec.rest(robot.spec.home)
     seen = []
     for _ in range(steps):
         robot.write(JointCommand(robot.spec.joint_names, rest + random.normal(0.0, 0.05, rest.shape), robot.read().stamp))
@@ -165,12 +164,12 @@ def test_write_returns_what_was_really_sent():
 @pytest.mark.parametrize(
     ("names", "values", "message"),
     [
-        (("slider", "pole"), [0.0, 0.0], "takes one value for each of slider; the command is for slider, pole"),
-        (("cart",), [0.0], "the command is for cart"),
-        ((), [], "the command is for none"),
+        (("slider", "pole"), [0.0, 0.0], "joint names do not match: got slider, pole; robot 'cartpole' has slider"),
+        (("cart",), [0.0], "joint names do not match: got cart; robot 'cartpole' has slider"),
+        ((), [], "joint names do not match: got none; robot 'cartpole' has slider"),
         (("slider",), [np.nan], "the command for slider is not finite"),
         (("slider",), [-np.inf], "the command for slider is not finite"),
-        (("slider",), [0.0, 0.0], "takes one value for each"),
+        (("slider",), [0.0, 0.0], r"1 values are needed, got an array of shape \(2,\)"),
     ],
 )
 def test_bad_commands_are_refused_and_change_nothing(names, values, message):
@@ -224,8 +223,9 @@ def test_cameras_keep_their_rate_and_their_last_frame():
     robot = make("arm", "push_button", cameras=("front",))
     images, stamps = [], []
     for _ in range(41):
-        images.append(robot.read().images["front"])
-        stamps.append(robot.image_stamps["front"])
+        observation = robot.read()
+        images.append(observation.images["front"])
+        stamps.append(observation.image_stamps["front"])
         robot.step()
     new = [index for index in range(1, 41) if stamps[index] != stamps[index - 1]]
     assert new == [7, 14, 20, 27, 34, 40]

@@ -9,7 +9,6 @@ from ros_rl.hardware.mujoco import MujocoRobot
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.batch import BatchSim
 from ros_rl.sim.build import build
-from ros_rl.sim.reset import resting_command
 from ros_rl.sim.task import load_task, task_names
 
 COPIES = 3
@@ -18,7 +17,7 @@ COPIES = 3
 def commands(spec, steps: int) -> np.ndarray:
     """Random commands around rest, shape (steps, COPIES, n)."""
     noise = np.random.default_rng(0).normal(0.0, 0.05, (steps, COPIES, len(spec.joints)))
-    return resting_command(spec, spec.home) + noise
+    return spec.rest(spec.home) + noise
 
 
 @pytest.mark.parametrize("name", task_names())

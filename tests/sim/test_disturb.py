@@ -21,15 +21,17 @@ class CountingRobot:
         self.written: list[float] = []
         self.count = 0
 
-    @property
-    def image_stamps(self) -> dict[str, float]:
-        return {"eye": (self.count - self.count % 2) * self.spec.period}
-
     def read(self) -> Observation:
-        image = np.full((1, 1, 3), (self.count - self.count % 2) % 256, dtype=np.uint8)
-        zeros = np.zeros(2)
-        stamp = self.count * self.spec.period
-        return Observation(stamp, np.full(2, float(self.count)), zeros, zeros, base_quat=np.array([1.0, 0, 0, 0]), images={"eye": image})
+        frame = self.count - self.count % 2
+        return Observation(
+            stamp=self.count * self.spec.period,
+            joint_position=np.full(2, float(self.count)),
+            joint_velocity=np.zeros(2),
+            joint_effort=np.zeros(2),
+            base_quat=np.array([1.0, 0, 0, 0]),
+            images={"eye": np.full((1, 1, 3), frame % 256, dtype=np.uint8)},
+            image_stamps={"eye": frame * self.spec.period},
+        )
 
     def write(self, command: JointCommand) -> JointCommand:
         self.written.append(float(command.values[0]))
@@ -113,7 +115,7 @@ def test_a_lost_frame_leaves_the_old_one_with_its_stamp():
     robot = DisturbedRobot(CountingRobot(), DisturbanceConfig(frame_drop=1.0))
     for step in range(5):
         assert robot.read().images["eye"].max() == 0
-        assert robot.image_stamps == {"eye": 0.0}
+        assert robot.read().image_stamps == {"eye": 0.0}
         assert robot.read().stamp == pytest.approx(step * robot.spec.period)
         robot.step()
 
@@ -122,8 +124,7 @@ def test_frames_are_lost_as_often_as_asked():
     robot = DisturbedRobot(CountingRobot(), DisturbanceConfig(frame_drop=0.3))
     stamps = []
     for _ in range(2000):
-        robot.read()
-        stamps.append(robot.image_stamps["eye"])
+        stamps.append(robot.read().image_stamps["eye"])
         robot.step()
     assert len(set(stamps)) / 1000 == pytest.approx(0.7, abs=0.04)
 

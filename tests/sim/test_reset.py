@@ -10,7 +10,7 @@ import pytest
 from ros_rl.errors import UserError
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.build import build
-from ros_rl.sim.reset import measured_positions, reset, resting_command
+from ros_rl.sim.reset import measured_positions, reset
 from ros_rl.sim.task import PoseRange, Reset, load_task
 
 SEEDS = range(30)
@@ -95,11 +95,14 @@ def test_without_a_task_the_robot_is_at_home():
     np.testing.assert_allclose(data.qpos[:2], 0.0)
 
 
-def test_resting_command_is_the_position_or_hold():
-    quadrotor = load_robot("quadrotor")
-    np.testing.assert_array_equal(resting_command(quadrotor, np.zeros(4)), [joint.hold for joint in quadrotor.joints])
-    cartpole = load_robot("cartpole")
-    np.testing.assert_array_equal(resting_command(cartpole, np.ones(2)), [0.0])
+@pytest.mark.parametrize("name", ["cartpole", "quadrotor", "quadruped"])
+def test_the_actuators_keep_the_robot_where_it_starts(name):
+    spec = load_robot(name)
+    model = build(spec, "floor")
+    data = mujoco.MjData(model.mj)
+    reset(model, data, None, 0)
+    joints = [joint.home if spec.command_mode == "position" else joint.hold or 0.0 for joint in spec.joints]
+    np.testing.assert_array_equal(data.ctrl[model.actuators], joints)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
 """`ros-rl demo`: the main job, watched."""
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm
 
+from ros_rl import paths
 from ros_rl.bringup import BRINGUPS, graph
 from ros_rl.errors import UserError, unknown
 
@@ -58,9 +58,11 @@ class Demo:
                 bar.update(state["state"] in ("success", "failure", "timeout", "discarded"))
 
             described = graph(self.robot, arguments)
-            results, takes = run_episodes(spec, described, episodes, _FRAME_RATE, show, lambda text: _write(self.out / "nodes.log", text))
+            results, takes = run_episodes(
+                spec, described, episodes, _FRAME_RATE, show, lambda text: paths.write_atomically(self.out / "nodes.log", text.encode())
+            )
         summary = {"robot": self.robot, "episodes": [result.as_json() for result in results]}
-        _write(self.out / "summary.json", json.dumps(summary, indent=2) + "\n")
+        paths.write_atomically(self.out / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
         print(f"\n{'instruction':<44} {'success':<8} {'seconds':>7} {'limited':>8} {'overruns':>9}")
         for result in results:
             word = "yes" if result.success else "no"
@@ -80,14 +82,7 @@ class Demo:
 
         model = build(spec, load_task(task).scene)
         film = Film(model, "follow" if spec.floating_base else "front")
-        with tqdm(total=sum(len(take.poses) for take in takes), desc="rendering", unit="frame", disable=None) as bar:
+        with tqdm(total=sum(len(take.moments) for take in takes), desc="rendering", unit="frame", disable=None) as bar:
             film.write_video(self.out / "video.mp4", takes, _FRAME_RATE, lambda: bar.update())
         film.write_contact_sheet(self.out / "contact_sheet.png", takes)
         film.close()
-
-
-def _write(path: Path, text: str) -> None:
-    """Writes a file whole or not at all."""
-    partial = path.with_name(f".{path.name}")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)

@@ -8,7 +8,7 @@ from typing import Any
 import tyro
 
 from ros_rl.robots.spec import Joint, RobotSpec, load_robot
-from ros_rl.sim.agreement import Agreement, compare, home_overlaps
+from ros_rl.sim.agreement import STATES, Agreement, compare, home_overlaps
 
 FK_TOLERANCE = 1e-9
 DYNAMICS_TOLERANCE = 1e-6
@@ -76,7 +76,7 @@ def _page(spec: RobotSpec, findings: dict[str, Any]) -> str:
             "",
             *_table(rows),
             "",
-            "largest difference between MuJoCo and Pinocchio over 100 random states:",
+            f"largest difference between MuJoCo and Pinocchio over {STATES} random states:",
             f"  link poses        {findings['fk_error']:.1e} m",
             f"  mass matrix       {findings['mass_matrix_error']:.1e} relative",
             f"  inverse dynamics  {findings['inverse_dynamics_error']:.1e} relative",

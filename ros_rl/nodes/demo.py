@@ -18,7 +18,7 @@ from ros_rl.nodes.base import start_ros
 from ros_rl.nodes.launcher import GraphProcesses
 from ros_rl.nodes.messages import STREAM_QOS, TASK_STATE_QOS, JointReader, from_privileged, from_time
 from ros_rl.robots.spec import RobotSpec
-from ros_rl.sim.film import Pose, Take
+from ros_rl.sim.film import Moment, Take
 
 _SILENCE = 30.0  # s without a task state or a joint state after which the graph counts as stuck
 _OVER = ("success", "failure", "timeout", "discarded")
@@ -63,7 +63,7 @@ class Recorder(Node):
         self._state: dict = {}
         self._ended: dict | None = None
         self._privileged: dict = {}
-        self._poses: list[Pose] = []
+        self._poses: list[Moment] = []
         self._last_stamp = 0.0
         self._counts = {"limited": 0, "overruns": 0}
         self.create_subscription(String, "task/state", self._on_state, TASK_STATE_QOS)
@@ -104,7 +104,7 @@ class Recorder(Node):
             self._poses = []
         self._last_stamp = stamp
         if self._state.get("state") not in _OVER and stamp >= len(self._poses) * self._period - 1e-6:
-            self._poses.append(Pose(stamp, self._joints.read(message)[0], self._privileged))
+            self._poses.append(Moment(stamp, self._joints.read(message)[0], self._privileged))
 
 
 def run_episodes(

@@ -7,11 +7,11 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
 from ros_rl.errors import UserError
+from ros_rl.paths import write_atomically
 
 # What software rendering through EGL needs on Debian and Ubuntu; a GPU driver brings its own.
 APT_PACKAGES = ("libegl1", "libgl1", "libgl1-mesa-dri")
@@ -99,6 +99,4 @@ def _remember(cache: Path, machine: str, chosen: str) -> None:
     """Replaces the cache file whole, so that processes that start together never read half of it; a cache is optional."""
     with contextlib.suppress(OSError):
         cache.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=cache.parent, delete=False) as file:
-            json.dump({machine: chosen}, file)
-        os.replace(file.name, cache)
+        write_atomically(cache, json.dumps({machine: chosen}).encode())

@@ -3,9 +3,8 @@
 import json
 from dataclasses import dataclass
 
-from ros_rl.bringup import BRINGUPS
-from ros_rl.cli.parity import PLAIN_TASKS
-from ros_rl.errors import UserError, unknown
+from ros_rl.errors import UserError
+from ros_rl.nodes.environment import isolate
 
 
 @dataclass
@@ -26,15 +25,11 @@ class BenchLoop:
     def run(self) -> int:
         """Returns 0."""
         from ros_rl.nodes.bench import measure
-        from ros_rl.nodes.parity import isolate
 
-        if self.robot not in BRINGUPS:
-            raise unknown("robot", self.robot, BRINGUPS)
         if not (0 < self.rate <= 2000 and self.seconds > 0):
             raise UserError(f"--rate must be above 0 and at most 2000 Hz and --seconds above 0, got {self.rate:g} and {self.seconds:g}")
         isolate()
-        task = PLAIN_TASKS.get(self.robot, BRINGUPS[self.robot]["tasks"].split(",")[0])
-        result = measure(self.robot, self.robot, task, self.rate, self.seconds)
+        result = measure(self.robot, self.rate, self.seconds)
         if self.json:
             print(json.dumps(result, ensure_ascii=False))
             return 0

@@ -13,6 +13,7 @@ from typing import Any
 
 from ros_rl import __version__
 from ros_rl.errors import RobotFault, UserError, closest, unknown
+from ros_rl.nodes.environment import BAD_INPUT, FAILURE
 
 # The words of a command, then the module and class that carry it out, and what it does. A class is a dataclass that tyro
 # fills from the arguments, or has a classmethod `from_words` that takes them as they are; `run` returns the exit code.
@@ -26,8 +27,6 @@ COMMANDS = {
     "robot check": ("ros_rl.cli.robot", "RobotCheck", "check a URDF or robot.yaml and say how to mend it"),
 }
 
-BAD_INPUT = 2
-FAILURE = 1
 INTERRUPTED = 130
 
 
@@ -48,8 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"ros-rl {__version__}")
         return 0
     if threading.current_thread() is threading.main_thread():
-        # Told to end, a command tidies up as after Ctrl-C: no node graph stays behind.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        # Told to end, or with its terminal closed, a command tidies up as after Ctrl-C: no robot is left running.
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+                signal.signal(number, signal.default_int_handler)
     try:
         name = find(words)
         return int(parse(name, words[len(name.split()) :]).run())

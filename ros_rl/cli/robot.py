@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +87,7 @@ def _page(spec: RobotSpec, findings: dict[str, Any]) -> str:
     )
 
 
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Returns the rows as lines with aligned columns: two of words, then numbers."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [

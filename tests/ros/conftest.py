@@ -12,7 +12,7 @@ import pytest
 
 rclpy = pytest.importorskip("rclpy")
 
-from harness import Ros, describe  # noqa: E402
+from harness import Ros, graph_of  # noqa: E402
 
 from ros_rl.bringup import Graph  # noqa: E402
 from ros_rl.nodes.base import start_ros  # noqa: E402
@@ -61,7 +61,7 @@ def processes() -> Iterator[Callable[..., GraphProcesses]]:
     started: list[GraphProcesses] = []
 
     def start(bringup: str, without: tuple[str, ...] = ("task_node",), **arguments: object) -> GraphProcesses:
-        described = describe(bringup, **arguments)
+        described = graph_of(bringup, **arguments)
         kept = tuple(node for node in described.nodes if node.executable not in without)
         running = GraphProcesses(Graph(described.bringup, described.namespace, kept, described.composed), quiet=True)
         started.append(running)

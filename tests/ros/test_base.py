@@ -9,22 +9,22 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from ros_rl.nodes.base import StackNode, describe
-from ros_rl.nodes.composed_node import NODES
+from ros_rl.nodes.composed_node import NODE_CLASSES
 from ros_rl.nodes.messages import COMMAND_QOS, to_time
-from ros_rl.nodes.parameters import NODES as TABLES
+from ros_rl.nodes.parameters import NODES
 from ros_rl.nodes.sim_robot_node import SimRobotNode
 
-CLASSES = {**NODES, "sim_robot_node": SimRobotNode}
+CLASSES = {**NODE_CLASSES, "sim_robot_node": SimRobotNode}
 
 
 def test_every_node_has_a_table_of_parameters():
-    assert set(CLASSES) == set(TABLES)
+    assert set(CLASSES) == set(NODES)
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_every_parameter_is_described_and_only_dynamic_ones_may_be_set(ros, name):
     ros.add(CLASSES[name](namespace="test", parameter_overrides=[Parameter("robot", value="cartpole")]), start=False)
-    table = TABLES[name]
+    table = NODES[name]
     names = [parameter.name for parameter in table]
     described = ros.call(DescribeParameters, f"{name}/describe_parameters", DescribeParameters.Request(names=names)).descriptors
     assert [(entry.name, entry.description) for entry in described] == [(entry.name, entry.description) for entry in table]
@@ -42,7 +42,7 @@ def _message(name, value):
 
 
 def test_a_dynamic_parameter_keeps_its_range(ros):
-    ros.add(NODES["hardware_node"](namespace="test"), start=False)
+    ros.add(CLASSES["hardware_node"](namespace="test"), start=False)
     change = SetParameters.Request(parameters=[Parameter("seed", value=-1).to_parameter_msg()])
     answer = ros.call(SetParameters, "hardware_node/set_parameters", change).results[0]
     assert not answer.successful
@@ -50,7 +50,7 @@ def test_a_dynamic_parameter_keeps_its_range(ros):
 
 
 def test_simulated_time_drives_the_clock_of_a_node(ros):
-    node = ros.add(NODES["safety_node"](namespace="test", parameter_overrides=[Parameter("use_sim_time", value=True)]), start=False)
+    node = ros.add(CLASSES["safety_node"](namespace="test", parameter_overrides=[Parameter("use_sim_time", value=True)]), start=False)
     clock = ros.probe.create_publisher(Clock, "/clock", COMMAND_QOS)
 
     def follows():

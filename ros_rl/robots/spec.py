@@ -281,6 +281,7 @@ def load_robot(name: str | Path, control_rate: float = 0.0) -> RobotSpec:
     urdf = read_urdf((path.parent / file.urdf).resolve())
     _check_names(path, file, urdf)
     joints = tuple(_joint(path, urdf, ("joints", key), entry) for key, entry in file.joints.items())
+    _check_limited(path, file.command_mode, joints)
     joints += tuple(_thruster(path, key, entry) for key, entry in file.thrusters.items())
     passive = tuple(_joint(path, urdf, ("passive", key), entry) for key, entry in file.passive.items())
     return RobotSpec(
@@ -364,6 +365,14 @@ def _joint(path: Path, urdf: Urdf, location: tuple[str, str], entry: _JointFile)
         hold=entry.hold,
         device=_device(path, location, base, entry),
     )
+
+
+def _check_limited(path: Path, mode: CommandMode, joints: tuple[Joint, ...]) -> None:
+    """Refuses a commanded joint without the limit that the guard needs in this command mode."""
+    key = "effort" if mode == "effort" else "velocity"
+    for joint in joints:
+        if not math.isfinite(getattr(joint, key)):
+            raise fault(path, ("joints", joint.name), f"joint '{joint.name}' has no {key} limit; the URDF states none, so give it here")
 
 
 def _device(path: Path, location: tuple[str, str], base: UrdfJoint, entry: _JointFile) -> DeviceUnit | None:

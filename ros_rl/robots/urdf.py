@@ -57,6 +57,7 @@ def read_urdf(path: Path) -> Urdf:
     robot = tree.getroot()
     if robot.tag != "robot":
         raise UserError(f"{path}:{robot.sourceline}: the outermost element is <{robot.tag}>, a URDF starts with <robot>")
+    _check_vectors(path, robot)
     links: list[str] = []
     for element in robot.findall("link"):
         name = _attribute(path, element, "name")
@@ -137,10 +138,32 @@ def _read_joint(path: Path, element: etree._Element, links: list[str]) -> UrdfJo
         )
     return UrdfJoint(
         name, kind, ends["parent"], ends["child"], lower, upper,
-        velocity=_number(path, limit, "velocity", math.inf),
-        effort=_number(path, limit, "effort", math.inf),
+        velocity=_largest(path, limit, "velocity", name),
+        effort=_largest(path, limit, "effort", name),
         mimic=mimic,
     )  # fmt: skip
+
+
+def _largest(path: Path, limit: etree._Element | None, key: str, joint: str) -> float:
+    """Returns a velocity or effort limit; infinite where none is stated, and 0 is how exporters write that."""
+    value = _number(path, limit, key, math.inf)
+    if value < 0:
+        assert limit is not None
+        raise UserError(f"{path}:{limit.sourceline}: joint '{joint}' has {key}={value}, a limit is above 0")
+    return value or math.inf
+
+
+def _check_vectors(path: Path, robot: etree._Element) -> None:
+    """Refuses a position, rotation or axis that is not three numbers: the libraries below would not say where it is."""
+    for element in robot.iter(etree.Element):
+        for key in ("xyz", "rpy"):
+            words = element.get(key, "0 0 0").split()
+            try:
+                fine = len(words) == 3 and all(math.isfinite(float(word)) for word in words)
+            except ValueError:
+                fine = False
+            if not fine:
+                raise UserError(f"{path}:{element.sourceline}: <{element.tag}> {key}='{element.get(key)}' is not three numbers")
 
 
 def _attribute(path: Path, element: etree._Element, key: str) -> str:

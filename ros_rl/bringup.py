@@ -1,12 +1,13 @@
 """The node graphs as plain data; `ros2 launch` and `ros-rl up` both start what is written here."""
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ros_rl.errors import UserError, unknown
-from ros_rl.nodes.environment import BAD_INPUT
+from ros_rl.nodes.environment import BAD_INPUT, LAUNCHER
 from ros_rl.nodes.parameters import NODES, Parameter, Value
 from ros_rl.policies.bundle import check_fits, load_bundle
 from ros_rl.robots.spec import load_robot
@@ -56,6 +57,9 @@ _OWN = (
     Parameter("composed", False, "Run all nodes in one process."),
     Parameter("use_sim_time", "auto", "Whether nodes take their time from /clock; auto: in simulation.", choices=("auto", "true", "false")),
 )
+# A real robot does not wait for an answer, nor run at another speed.
+_SIM_ONLY = ("lockstep", "rate_factor", "scene", "cameras", "episodes", "pause", "publish_clock")
+_ROBOT_ONLY = ("controller", "command_interface", "joint_states_topic", "imu_topic", "odometry_topic", "connect_timeout")
 _LAUNCHED = ("hardware_node", "safety_node", "policy_node", "task_node")
 _GIVEN = ("autostart", "backend", "task")  # parameters that the graph settles, not whoever starts it
 
@@ -124,8 +128,13 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
     robot = load_robot(values["robot"] or chosen.robot, values["control_rate"])
     tasks = _tasks([name for name in values["tasks"] if name] or chosen.tasks, robot.name)
     simulated = values["mode"] == "sim"
+    for key in given:
+        if key in (_ROBOT_ONLY if simulated else _SIM_ONLY):
+            raise UserError(f"{key} has no effect in mode:={values['mode']}; leave it out")
     if simulated:
         _same("scene", tasks)
+        if tasks and "scene" in given:
+            raise UserError("scene is for tasks:=none; a task brings its own scene")
     policy = values["policy"] or _same("policy", tasks)
     if not policy:
         raise UserError("without a task, name the policy:=")
@@ -195,6 +204,7 @@ def launch_description(bringup: str) -> "LaunchDescription":
                 executable=description.executable,
                 namespace=described.namespace,
                 parameters=[dict(description.parameters)],
+                additional_env={LAUNCHER: str(os.getpid())},
                 output="screen",
             )
 

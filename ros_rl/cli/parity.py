@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tqdm import tqdm
 
 from ros_rl.bringup import bringup_named
+from ros_rl.errors import UserError
 
 
 @dataclass
@@ -28,6 +29,8 @@ class Parity:
         from ros_rl.nodes.parity import compare
 
         bringup_named(self.robot)  # before a progress bar appears
+        if self.steps < 1 or self.seed < 0:
+            raise UserError(f"--steps must be at least 1 and --seed at least 0, got {self.steps} and {self.seed}")
         with tqdm(total=3 * self.steps, unit="step", disable=None) as bar:
 
             def progress(kind: str, count: int) -> None:

@@ -128,6 +128,7 @@ class ObservationAssembler:
         """Whether a frame is the one due in lock-step, or else fresh enough."""
         if self._lockstep:
             return camera.frame_index(frame.stamp) == camera.frame_index(now)
-        fresh = now - frame.stamp <= max(_STALE_FRAMES / camera.rate, _SHORTEST_STALE)
+        # An image from the future is no fresher: it comes from a clock that is not the robot's.
+        fresh = abs(now - frame.stamp) <= max(_STALE_FRAMES / camera.rate, _SHORTEST_STALE)
         self._node.say(f"camera {camera.name}", None if fresh else f"stale, the last image is {now - frame.stamp:.2f} s old")
         return fresh

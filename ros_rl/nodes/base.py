@@ -343,9 +343,9 @@ def spin(nodes: Sequence[StackNode], until: Callable[[], bool] = lambda: False) 
         for node in nodes:
             node.autostart()
         starting = False
-        launcher = int(os.environ.get(LAUNCHER, os.getppid()))
+        launcher = os.environ.get(LAUNCHER)
         # A launcher that was killed could not end its nodes: they notice, and bring the robot to rest themselves.
-        spin_nodes(nodes, lambda: stop.is_set() or os.getppid() != launcher or until())
+        spin_nodes(nodes, lambda: stop.is_set() or (launcher is not None and str(os.getppid()) != launcher) or until())
     except (ExternalShutdownException, KeyboardInterrupt):
         pass
     finally:

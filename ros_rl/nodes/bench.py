@@ -13,7 +13,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory
 
-from ros_rl.bringup import bringup_named, graph
+from ros_rl.bringup import Graph, bringup_named, graph
 from ros_rl.hardware.interface import JointCommand
 from ros_rl.hardware.pacing import Pacer
 from ros_rl.nodes.base import SWITCH_INTERVAL, StackNode, spin, start_ros
@@ -113,14 +113,13 @@ def bare_loop(spec: RobotSpec, seconds: float) -> Trace:
     return trace
 
 
-def stack_loop(bringup: str, rate: float, seconds: float) -> tuple[Trace, int, int]:
-    """Runs the composed graph of a bring-up in real time.
+def stack_loop(described: Graph, seconds: float) -> tuple[Trace, int, int]:
+    """Runs a graph composed in this process, in real time.
 
     Returns:
         its trace, the number of control periods, and the number of missed deadlines.
     """
     trace = Trace()
-    described = graph(bringup, {"tasks": bringup_named(bringup).plain_task, "control_rate": str(rate), "namespace": "bench"})
     nodes: list[StackNode] = []
     for description in described.nodes:
         if description.executable != "task_node":
@@ -143,14 +142,15 @@ def measure(bringup: str, rate: float, seconds: float) -> dict[str, Any]:
         JSON-ready figures: times in µs, ratios of medians in the same run.
 
     Raises:
-        UserError: there is no such bring-up.
+        UserError: there is no such bring-up, or its policy does not fit the rate.
     """
+    described = graph(bringup, {"tasks": bringup_named(bringup).plain_task, "control_rate": str(rate), "namespace": "bench"})
     spec = load_robot(bringup_named(bringup).robot, rate)
     start_ros()
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
         before = bare_loop(spec, seconds / 4 + _SETTLE)
-        trace, ticks, overruns = stack_loop(bringup, rate, seconds + _SETTLE)
+        trace, ticks, overruns = stack_loop(described, seconds + _SETTLE)
         bare = (before, bare_loop(spec, seconds / 4 + _SETTLE))
     finally:
         rclpy.shutdown()
@@ -161,10 +161,10 @@ def measure(bringup: str, rate: float, seconds: float) -> dict[str, Any]:
         hops[f"{start}→{end}"] = {**_percentiles(ours), "bare_p50": round(float(np.median(theirs)), 1), "ratio": _ratio(ours, theirs)}
     ours = trace.latency("observation", "command") * 1e6
     theirs = np.concatenate([one.latency("observation", "command") for one in bare]) * 1e6
-    jitter = np.abs(trace.periods() - 1.0 / rate) * 1e6
+    jitter = np.abs(trace.periods() - spec.period) * 1e6
     return {
         "robot": spec.name,
-        "rate": rate,
+        "rate": spec.control_rate,
         "seconds": seconds,
         "ticks": ticks,
         "overruns": overruns,

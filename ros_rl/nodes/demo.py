@@ -76,7 +76,8 @@ class Recorder(Node):
             self.takes.append(Take(self._state["instruction"], self._poses))
         elif word in OVER:
             self._ended = self._state
-            self.takes[-1].success = word == "success"
+            if self.takes:
+                self.takes[-1].success = word == "success"
         self._on_change(self._state)
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
@@ -136,6 +137,8 @@ def run_episodes(
                     executor.spin_once(timeout_sec=0.1)
                     if (code := running.ended()) is not None:
                         raise RobotFault(f"the graph ended with exit code {code} after {len(recorder.results)} of {episodes} episodes")
+                    if running.processes.get("task_node") is not None and running.processes["task_node"].poll() is not None:
+                        raise RobotFault(f"the task node ended after {len(recorder.results)} of {episodes} episodes")
                     if time.monotonic() - recorder.heard > SILENCE:
                         raise RobotFault(
                             f"nothing came from the graph for {SILENCE:g} s after {len(recorder.results)} of {episodes} episodes"

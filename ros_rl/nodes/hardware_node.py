@@ -121,7 +121,7 @@ class HardwareNode(StackNode):
             "overruns": self.pacer.overruns,
             "worst_lateness": f"{self._worst_lateness:.6f}",
             "late_commands": self._late,
-            **{name: guard.counts[name] for name in ("limited", "rejected", "held", "stops", "estops")},
+            **{name: guard.counts[name] for name in ("limited", "rejected", "held", "starved", "stops", "estops")},
         }
         if report.state in ("stop", "estop") and self.active:
             return ERROR, report.rejected or report.state, values
@@ -210,17 +210,22 @@ class HardwareNode(StackNode):
         return self._paused or self.failure is not None
 
     def _tick(self, command: JointCommand | None) -> None:
-        """One control period: the command goes out, time moves on, the new observation is published."""
-        assert self.robot is not None
-        state = self.robot.report.state
+        """One control period: the command goes out, time moves on, the new observation is published.
+
+        Whatever goes wrong here stops the robot: a loop that ended silently would leave it moving.
+        """
         try:
-            self.robot.write(command)
-            if self._simulation is not None or self._lockstep:
-                self.robot.step()
-            observation = self.robot.read()
+            self._control(command)
         except Exception as error:
             self._fault(error)
-            return
+
+    def _control(self, command: JointCommand | None) -> None:
+        assert self.robot is not None
+        state = self.robot.report.state
+        self.robot.write(command)
+        if self._simulation is not None or self._lockstep:
+            self.robot.step()
+        observation = self.robot.read()
         if self._observation is None or observation.stamp != self._observation.stamp:
             self._received_at = time.monotonic()
             self._observation = observation

@@ -14,7 +14,7 @@ import yaml
 
 from ros_rl.bringup import Graph, NodeDescription, ends_the_graph, processes
 from ros_rl.errors import UserError
-from ros_rl.nodes.environment import LAUNCHER
+from ros_rl.nodes.environment import LAUNCHER, ros_domain
 
 SILENCE = 30.0  # s without a message after which a graph counts as stuck
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -44,6 +44,7 @@ class GraphProcesses:
         return Path(self._folder.name) / "nodes.log"
 
     def __enter__(self) -> "GraphProcesses":
+        ros_domain()  # said once here instead of by every node
         descriptions = processes(self._described)
         if len(descriptions) > 1 and self._environment.get("ROS_AUTOMATIC_DISCOVERY_RANGE") == "OFF":
             raise UserError("ROS_AUTOMATIC_DISCOVERY_RANGE=OFF hides nodes of other processes; set it to LOCALHOST, or use composed:=true")

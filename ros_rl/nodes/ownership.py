@@ -5,6 +5,7 @@ import os
 import stat
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -57,7 +58,8 @@ def claim(node: Node, wait: float) -> IO[str]:
 def _folder() -> Path:
     """Returns the folder for this user's claims; in a place where everybody may write, so who made it is looked at."""
     folder = Path(tempfile.gettempdir()) / f"ros_rl-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise UserError(f"{folder} is not a folder of this user; remove it, or set TMPDIR to a folder of your own")

@@ -99,7 +99,7 @@ class Parameter:
 
 ROBOT = Parameter("robot", "arm", "Robot by name, or a path to its robot.yaml.")
 TASK = Parameter("task", "", "Task by name, or a path to its file; empty: none.", dynamic=True)
-SEED = Parameter("seed", 0, "Seed of the first episode.", minimum=0, dynamic=True)
+SEED = Parameter("seed", 0, "Seed of the first episode.", minimum=0, maximum=2**53, dynamic=True)
 LOCKSTEP = Parameter("lockstep", False, "Advance only when a command answers the last observation.")
 AUTOSTART = Parameter("autostart", True, "Configure and activate the node when it starts.")
 CAMERAS = Parameter("cameras", [""], "Cameras to use; empty: none.")

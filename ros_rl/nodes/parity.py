@@ -75,11 +75,14 @@ def lockstep_graph(bringup: str, task: str, seed: int, composed: bool, mode: str
         composed: whether all nodes share one process.
         mode: ``sim``, or ``robot`` for a simulated robot behind the topics of ros2_control.
     """
-    arguments = {"tasks": task, "seed": str(seed), "lockstep": "true", "composed": str(composed).lower(), "mode": mode}
+    arguments = {"tasks": task, "seed": str(seed), "composed": str(composed).lower(), "mode": mode}
     arguments |= {"instruction": load_task(task).instruction, "namespace": f"parity_{bringup}"}
     described = graph(bringup, arguments)
-    nodes = [node for node in described.nodes if node.executable != "task_node"]
-    nodes = [replace(node, parameters={**node.parameters, "autostart": node.executable != "policy_node"}) for node in nodes]
+    nodes = [
+        replace(node, parameters={**node.parameters, "lockstep": True, "autostart": node.executable != "policy_node"})
+        for node in described.nodes
+        if node.executable != "task_node"
+    ]
     if mode == "robot":
         robot = bringup_named(bringup).robot
         nodes.insert(0, NodeDescription("sim_robot_node", {"robot": robot, "task": task, "seed": seed, "lockstep": True}))

@@ -172,6 +172,7 @@ class RosControllerLink:
             fields = self._reader.fields(message)
         except UserError as error:
             self._problem = f"{self._topics['joints']}: {error}"
+            self._node.get_logger().warning(self._problem, throttle_duration_sec=1.0)
             return
         self._problem = None
         self._arrived("joints", message, fields)

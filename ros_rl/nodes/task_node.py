@@ -104,17 +104,25 @@ class TaskNode(StackNode):
     def _on_set(self, future: Future) -> None:
         refused = [result.reason for result in future.result().results if not result.successful]
         if refused:
-            raise UserError(f"the hardware node refuses: {refused[0]}")
+            self._refused(refused[0])
+            return
         self._reset.call_async(Trigger.Request()).add_done_callback(self.contained("sim/reset", self._on_reset))
 
     def _on_reset(self, future: Future) -> None:
         answer = future.result()
         if not answer.success:
-            raise UserError(f"the hardware node refuses: {answer.message}")
+            self._refused(answer.message)
+            return
         if self._episode is not None:
             self._monitor = self._monitors[self._episode.task.name]
             self._monitor.reset()
             self._say_state("running")
+
+    def _refused(self, reason: str) -> None:
+        """Ends the run: the episode cannot start, and neither could the next."""
+        self.get_logger().error(f"the hardware node refuses: {reason}")
+        self._next = self._count
+        self._finish("failure", f"the hardware node refuses: {reason}")
 
     def _on_observation(self, observation: Observation) -> None:
         jumped_back = observation.stamp < self._last_stamp

@@ -58,8 +58,8 @@ _OWN = (
     Parameter("use_sim_time", "auto", "Whether nodes take their time from /clock; auto: in simulation.", choices=("auto", "true", "false")),
 )
 # A real robot does not wait for an answer, nor run at another speed.
-_SIM_ONLY = ("lockstep", "rate_factor", "scene", "cameras", "episodes", "pause", "publish_clock")
-_ROBOT_ONLY = ("controller", "command_interface", "joint_states_topic", "imu_topic", "odometry_topic", "connect_timeout")
+SIM_ONLY = ("lockstep", "rate_factor", "scene", "cameras", "episodes", "pause", "publish_clock")
+ROBOT_ONLY = ("controller", "command_interface", "joint_states_topic", "imu_topic", "odometry_topic", "connect_timeout")
 _LAUNCHED = ("hardware_node", "safety_node", "policy_node", "task_node")
 _GIVEN = ("autostart", "backend", "task")  # parameters that the graph settles, not whoever starts it
 
@@ -129,7 +129,7 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
     tasks = _tasks([name for name in values["tasks"] if name] or chosen.tasks, robot.name)
     simulated = values["mode"] == "sim"
     for key in given:
-        if key in (_ROBOT_ONLY if simulated else _SIM_ONLY):
+        if key in (ROBOT_ONLY if simulated else SIM_ONLY):
             raise UserError(f"{key} has no effect in mode:={values['mode']}; leave it out")
     if simulated:
         _same("scene", tasks)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ros_rl.bringup import ARGUMENTS, BRINGUPS, bringup_named, ends_the_graph, graph, processes, read_words
+from ros_rl.bringup import ARGUMENTS, BRINGUPS, ROBOT_ONLY, bringup_named, ends_the_graph, graph, processes, read_words
 from ros_rl.errors import UserError
 from ros_rl.nodes.parameters import NODES
 from ros_rl.paths import share_dir
@@ -56,7 +56,8 @@ def test_an_argument_reaches_every_node_that_has_it(name):
     )
     if ARGUMENTS[name].choices:
         text = ARGUMENTS[name].choices[-1]
-    given = parameters(graph("arm", {"tasks": "arm_circle", name: text}))
+    where = {"mode": "robot"} if name in ROBOT_ONLY else {"tasks": "none", "policy": "arm_circle"} if name == "scene" else {}
+    given = parameters(graph("arm", {"tasks": "arm_circle", **where, name: text}))
     owners = [node for node, table in NODES.items() if node in given and any(p.name == name for p in table)]
     assert owners
     for node in owners:
@@ -127,7 +128,15 @@ REFUSED = {
     "no number": ("arm", {"rate_factor": "fast"}, "rate_factor must be a number from 0.01 to 100, got 'fast'"),
     "out of range": ("arm", {"rate_factor": "1000"}, "rate_factor must be a number from 0.01 to 100, got 1000.0"),
     "not finite": ("arm", {"max_age": "nan"}, "max_age must be a number in s from 0.001 to 10, got nan"),
-    "no whole number": ("arm", {"seed": "1.5"}, "seed must be a whole number, at least 0, got '1.5'"),
+    "no whole number": ("arm", {"seed": "1.5"}, "seed must be a whole number from 0 to 2147483647, got '1.5'"),
+    "a real robot at half speed": (
+        "arm",
+        {"mode": "robot", "rate_factor": "0.5"},
+        "rate_factor has no effect in mode:=robot; leave it out",
+    ),
+    "lock-step with a real robot": ("arm", {"mode": "robot", "lockstep": "true"}, "lockstep has no effect in mode:=robot; leave it out"),
+    "a controller in simulation": ("arm", {"controller": "jtc"}, "controller has no effect in mode:=sim; leave it out"),
+    "two scenes": ("arm", {"scene": "floor"}, "scene is for tasks:=none; a task brings its own scene"),
     "no truth value": ("arm", {"composed": "maybe"}, "composed must be true or false, got 'maybe'"),
     "two of three numbers": ("arm", {"command": "1,2"}, "command must be 3 numbers with commas between, got [1.0, 2.0]"),
     "task of another robot": (

@@ -85,9 +85,9 @@ class Parameter:
         if self.unit:
             words += f" in {self.unit}"
         if math.isfinite(self.minimum) and math.isfinite(self.maximum):
-            return f"{words} from {self.minimum:g} to {self.maximum:g}"
+            return f"{words} from {_short(self.minimum)} to {_short(self.maximum)}"
         if math.isfinite(self.minimum):
-            return f"{words}, at least {self.minimum:g}"
+            return f"{words}, at least {_short(self.minimum)}"
         return words
 
     def default_text(self) -> str:
@@ -97,9 +97,13 @@ class Parameter:
         return str(self.default).lower() if isinstance(self.default, bool) else str(self.default)
 
 
+def _short(number: float) -> str:
+    return str(int(number)) if number == int(number) else f"{number:g}"
+
+
 ROBOT = Parameter("robot", "arm", "Robot by name, or a path to its robot.yaml.")
 TASK = Parameter("task", "", "Task by name, or a path to its file; empty: none.", dynamic=True)
-SEED = Parameter("seed", 0, "Seed of the first episode.", minimum=0, maximum=2**53, dynamic=True)
+SEED = Parameter("seed", 0, "Seed of the first episode.", minimum=0, maximum=2**31 - 1, dynamic=True)
 LOCKSTEP = Parameter("lockstep", False, "Advance only when a command answers the last observation.")
 AUTOSTART = Parameter("autostart", True, "Configure and activate the node when it starts.")
 CAMERAS = Parameter("cameras", [""], "Cameras to use; empty: none.")

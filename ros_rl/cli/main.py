@@ -14,6 +14,7 @@ from typing import Any
 from ros_rl import __version__
 from ros_rl.errors import RobotFault, UserError, closest, unknown
 from ros_rl.nodes.environment import BAD_INPUT, FAILURE
+from ros_rl.sim.gl import check_variable
 
 # The words of a command, then the module and class that carry it out, and what it does. A class is a dataclass that tyro
 # fills from the arguments, or has a classmethod `from_words` that takes them as they are; `run` returns the exit code.
@@ -53,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 signal.signal(number, signal.default_int_handler)
     try:
         name = find(words)
+        if name != "doctor":  # which reports it among the rest
+            check_variable()
         return int(parse(name, words[len(name.split()) :]).run())
     except UserError as error:
         return _report(error, BAD_INPUT)

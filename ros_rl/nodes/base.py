@@ -29,6 +29,7 @@ from ros_rl.errors import RobotFault, UserError
 from ros_rl.nodes.environment import BAD_INPUT, FAILURE, LAUNCHER, ros_domain
 from ros_rl.nodes.executor import spin_nodes
 from ros_rl.nodes.parameters import Parameter, Value
+from ros_rl.sim.gl import check_variable
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 _DIAGNOSTICS_PERIOD = 1.0
@@ -362,6 +363,7 @@ def run(make: Callable[[], Sequence[StackNode]]) -> int:
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.default_int_handler)
+        check_variable()
         start_ros(sys.argv)
         nodes = make()
         try:

@@ -55,12 +55,14 @@ class Recorder(Node):
         self.takes: list[Take] = []
         self.heard = time.monotonic()
         self._joints = JointReader(spec.measured_names)
-        self._period = 1.0 / frame_rate
+        self._frame_rate = frame_rate
         self._on_change = on_change
         self._state: dict[str, Any] = {}
         self._ended: dict[str, Any] | None = None
         self._privileged: dict[str, np.ndarray] = {}
-        self._poses: list[Moment] = []
+        self._moments: list[Moment] = []
+        self._filming = True
+        self._frame = -1
         self._last_stamp = 0.0
         self._counts = {"limited": 0, "overruns": 0}
         self.create_subscription(String, "task/state", self._on_state, TASK_STATE_QOS)
@@ -73,9 +75,11 @@ class Recorder(Node):
         self._state = json.loads(message.data)
         word = self._state["state"]
         if word == "running":
-            self.takes.append(Take(self._state["instruction"], self._poses))
+            self.takes.append(Take(self._state["instruction"], self._moments))
+            self._filming = True
         elif word in OVER:
             self._ended = self._state
+            self._filming = False
             if self.takes:
                 self.takes[-1].success = word == "success"
         self._on_change(self._state)
@@ -99,10 +103,12 @@ class Recorder(Node):
         self.heard = time.monotonic()
         stamp = from_time(message.header.stamp)
         if stamp < self._last_stamp:  # a new episode; it may be under way before the task node says so
-            self._poses = []
+            self._moments, self._filming, self._frame = [], True, -1
         self._last_stamp = stamp
-        if self._state.get("state") not in OVER and stamp >= len(self._poses) * self._period - 1e-6:
-            self._poses.append(Moment(stamp, self._joints.read(message)[0], self._privileged))
+        frame = int(stamp * self._frame_rate + 1e-6)
+        if self._filming and frame > self._frame:
+            self._frame = frame
+            self._moments.append(Moment(stamp, self._joints.read(message)[0], self._privileged))
 
 
 def run_episodes(

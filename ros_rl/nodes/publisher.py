@@ -61,7 +61,7 @@ class ObservationPublisher:
     def publish(self, observation: Observation) -> None:
         """Publishes an observation; images only where they are new."""
         stamp = observation.stamp
-        if self._clock is not None and not 0.0 <= stamp - self._clock_stamp < _CLOCK_PERIOD:
+        if self._clock is not None and not 0.0 <= stamp - self._clock_stamp < _CLOCK_PERIOD - 1e-9:
             self._clock.publish(Clock(clock=to_time(stamp)))
             self._clock_stamp = stamp
         for name, image in observation.images.items():

@@ -46,7 +46,7 @@ def test_a_dynamic_parameter_keeps_its_range(ros):
     change = SetParameters.Request(parameters=[Parameter("seed", value=-1).to_parameter_msg()])
     answer = ros.call(SetParameters, "hardware_node/set_parameters", change).results[0]
     assert not answer.successful
-    assert answer.reason == "seed must be a whole number, at least 0, got -1"
+    assert answer.reason == "Parameter seed out of range. Min: 0, Max: 2147483647, value: -1"
 
 
 def test_simulated_time_drives_the_clock_of_a_node(ros):
@@ -82,6 +82,45 @@ def test_an_exception_in_a_callback_is_reported_and_does_not_end_the_node(ros):
     publisher.publish(String(data="good"))
     ros.until(lambda: heard == [1])
     ros.until(lambda: status("fragile").message == "inactive")
+
+
+def test_whatever_a_node_opens_is_closed_after_its_release_also_when_that_fails(ros):
+    class Opener(StackNode):
+        fails = False
+
+        def configure(self):
+            self.create_publisher(String, "said", COMMAND_QOS)
+            self.create_subscription(String, "heard", print, COMMAND_QOS)
+            self.create_service(Trigger, "ask", lambda request, response: response)
+            self.create_client(Trigger, "asked")
+            self.every(10.0, self.publish_diagnostics)
+            if self.fails:
+                raise KeyError("configure")
+
+        def activate(self):
+            self.create_publisher(String, "said/later", COMMAND_QOS)
+
+        def release(self):
+            if self.fails:
+                raise KeyError("release")
+
+    def entities():
+        return [len(list(kind)) for kind in (node.publishers, node.subscriptions, node.services, node.clients, node.timers)]
+
+    node = ros.add(Opener("opener", (), namespace="test"), start=False)
+    before = entities()
+    for _ in range(2):
+        node.trigger_configure()
+        node.trigger_activate()
+        assert entities() == [count + more for count, more in zip(before, (2, 1, 1, 1, 1), strict=True)]
+        node.trigger_deactivate()
+        node.trigger_cleanup()
+        assert entities() == before
+    node.fails = True
+    node.trigger_configure()
+    assert str(node.failure) == "'configure'"
+    assert entities() == before
+    node.fails = False
 
 
 def test_a_problem_is_logged_once_though_its_numbers_grow(ros, capfd):

@@ -8,6 +8,8 @@ import av
 import cv2
 import pytest
 
+from ros_rl.cli.main import main
+
 pytest.importorskip("rclpy")
 
 FIELDS = {"instruction": str, "success": bool, "seconds": float, "limited": int, "overruns": int, "seed": int}
@@ -41,8 +43,6 @@ def test_an_episode_in_lockstep_is_judged_and_filmed(tmp_path):
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(tmp_path, capsys, words, message):
-    from ros_rl.cli.main import main
-
     assert main(["demo", *words, "--out", str(tmp_path / "demo")]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "demo").exists()

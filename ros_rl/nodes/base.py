@@ -1,5 +1,6 @@
 """What the nodes share: declared parameters, lifecycle with one-line errors, diagnostics, and a clean end."""
 
+import gc
 import os
 import re
 import signal
@@ -344,6 +345,9 @@ def spin(nodes: Sequence[StackNode], until: Callable[[], bool] = lambda: False) 
         for node in nodes:
             node.autostart()
         starting = False
+        # What was made so far stays to the end: the collector need not look through it again and hold up the control loop.
+        gc.collect()
+        gc.freeze()
         launcher = os.environ.get(LAUNCHER)
         # A launcher that was killed could not end its nodes: they notice, and bring the robot to rest themselves.
         spin_nodes(nodes, lambda: stop.is_set() or (launcher is not None and str(os.getppid()) != launcher) or until())

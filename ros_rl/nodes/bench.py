@@ -128,11 +128,19 @@ def stack_loop(described: Graph, seconds: float) -> tuple[Trace, int, int]:
             nodes.append(node)
     hardware = nodes[0]
     assert isinstance(hardware, HardwareNode)
-    deadline = time.monotonic() + seconds
-    spin(nodes, until=lambda: time.monotonic() > deadline)
+    start = time.monotonic()
+    settled: list[tuple[int, int]] = []
+
+    def over() -> bool:
+        now = time.monotonic()
+        if not settled and now > start + _SETTLE:
+            settled.append((hardware.pacer.ticks, hardware.pacer.overruns))
+        return now > start + seconds
+
+    spin(nodes, until=over)
     for node in nodes:
         node.destroy_node()
-    return trace, hardware.pacer.ticks, hardware.pacer.overruns
+    return trace, hardware.pacer.ticks - settled[0][0], hardware.pacer.overruns - settled[0][1]
 
 
 def measure(bringup: str, rate: float, seconds: float) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from ros_rl.errors import RobotFault
 from ros_rl.nodes.base import start_ros
 from ros_rl.nodes.launcher import SILENCE, GraphProcesses
 from ros_rl.nodes.messages import STREAM_QOS, TASK_STATE_QOS, JointReader, from_privileged, from_time
+from ros_rl.nodes.starter import NodeStarter, held_back
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim.film import Moment, Take
 
@@ -63,12 +64,17 @@ class Recorder(Node):
         self._moments: list[Moment] = []
         self._filming = True
         self._frame = -1
-        self._last_stamp = 0.0
+        self._last_stamp: float | None = None
         self._counts = {"limited": 0, "overruns": 0}
         self.create_subscription(String, "task/state", self._on_state, TASK_STATE_QOS)
         self.create_subscription(DiagnosticArray, "diagnostics", self._on_diagnostics, 10)
         self.create_subscription(JointState, "sim/privileged", self._on_privileged, STREAM_QOS)
         self.create_subscription(JointState, "joint_states", self._on_joints, STREAM_QOS)
+
+    @property
+    def sees_robot(self) -> bool:
+        """Whether a joint state has come."""
+        return self._last_stamp is not None
 
     def _on_state(self, message: String) -> None:
         self.heard = time.monotonic()
@@ -102,7 +108,7 @@ class Recorder(Node):
     def _on_joints(self, message: JointState) -> None:
         self.heard = time.monotonic()
         stamp = from_time(message.header.stamp)
-        if stamp < self._last_stamp:  # a new episode; it may be under way before the task node says so
+        if self._last_stamp is not None and stamp < self._last_stamp:  # a new episode; it may be under way before the task node says so
             self._moments, self._filming, self._frame = [], True, -1
         self._last_stamp = stamp
         frame = int(stamp * self._frame_rate + 1e-6)
@@ -134,13 +140,16 @@ def run_episodes(
     """
     start_ros()
     recorder = Recorder(spec, described.namespace, frame_rate, on_change)
+    tasks = NodeStarter(recorder, "task_node")
     executor = SingleThreadedExecutor()
     executor.add_node(recorder)
     try:
-        with GraphProcesses(described, quiet=True) as running:
+        with GraphProcesses(held_back(described, "task_node"), quiet=True) as running:
             try:
                 while len(recorder.results) < episodes:
                     executor.spin_once(timeout_sec=0.1)
+                    if recorder.sees_robot:  # the first episode is filmed from its first moment
+                        tasks.start()
                     if (code := running.ended()) is not None:
                         raise RobotFault(f"the graph ended with exit code {code} after {len(recorder.results)} of {episodes} episodes")
                     if running.processes.get("task_node") is not None and running.processes["task_node"].poll() is not None:

@@ -7,12 +7,9 @@ from functools import partial
 
 import numpy as np
 import rclpy
-from lifecycle_msgs.msg import Transition
-from lifecycle_msgs.srv import ChangeState
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
-from rclpy.task import Future
 from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory
 
@@ -25,6 +22,7 @@ from ros_rl.nodes.base import start_ros
 from ros_rl.nodes.environment import isolate
 from ros_rl.nodes.launcher import SILENCE, GraphProcesses
 from ros_rl.nodes.messages import JointReader, from_time, from_trajectory
+from ros_rl.nodes.starter import NodeStarter, held_back
 from ros_rl.policies.actors import load_policy
 from ros_rl.policies.runner import PolicyRunner
 from ros_rl.robots.spec import RobotSpec, load_robot
@@ -78,15 +76,11 @@ def lockstep_graph(bringup: str, task: str, seed: int, composed: bool, mode: str
     arguments = {"tasks": task, "seed": str(seed), "composed": str(composed).lower(), "mode": mode}
     arguments |= {"instruction": load_task(task).instruction, "namespace": f"parity_{bringup}"}
     described = graph(bringup, arguments)
-    nodes = [
-        replace(node, parameters={**node.parameters, "lockstep": True, "autostart": node.executable != "policy_node"})
-        for node in described.nodes
-        if node.executable != "task_node"
-    ]
+    nodes = [replace(node, parameters={**node.parameters, "lockstep": True}) for node in described.nodes if node.executable != "task_node"]
     if mode == "robot":
         robot = bringup_named(bringup).robot
         nodes.insert(0, NodeDescription("sim_robot_node", {"robot": robot, "task": task, "seed": seed, "lockstep": True}))
-    return replace(described, nodes=tuple(nodes))
+    return held_back(replace(described, nodes=tuple(nodes)), "policy_node")
 
 
 def through_ros(spec: RobotSpec, described: Graph, steps: int, progress: Callable[[int], None] = lambda _: None) -> Trajectory:
@@ -109,7 +103,7 @@ def through_ros(spec: RobotSpec, described: Graph, steps: int, progress: Callabl
     node = Node("parity", namespace=described.namespace)
     node.create_subscription(JointState, "joint_states", on_state, _DEEP)
     command_topic = node.create_subscription(JointTrajectory, "joint_command", on_command, _DEEP).topic_name
-    policy = PolicyStarter(node)
+    policy = NodeStarter(node, "policy_node")
     executor = SingleThreadedExecutor()
     executor.add_node(node)
     try:
@@ -131,28 +125,6 @@ def through_ros(spec: RobotSpec, described: Graph, steps: int, progress: Callabl
         node.destroy_node()
     stamps = sorted(set(positions) & set(commands))[:steps]
     return Trajectory(np.array(stamps), np.array([positions[s] for s in stamps]), np.array([commands[s] for s in stamps]))
-
-
-class PolicyStarter:
-    """Takes the policy node through its lifecycle: configure, then activate."""
-
-    def __init__(self, node: Node):
-        """Opens the service on the given node, whose executor runs it."""
-        self._client = node.create_client(ChangeState, "policy_node/change_state")
-        self._transitions = [Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE]
-        self._answer: Future | None = None
-
-    def start(self) -> None:
-        """Moves on by one transition if the last one is done; called again and again.
-
-        Raises:
-            RobotFault: the policy node refuses.
-        """
-        if self._answer is not None and self._answer.done() and not self._answer.result().success:
-            raise RobotFault("the policy node does not start; its log says why")
-        idle = self._answer is None or self._answer.done()
-        if idle and self._transitions and self._client.service_is_ready():
-            self._answer = self._client.call_async(ChangeState.Request(transition=Transition(id=self._transitions.pop(0))))
 
 
 def compare(bringup: str, seed: int, steps: int, progress: Callable[[str, int], None]) -> dict[str, float]:

@@ -67,11 +67,6 @@ FAULTS = {
     "limit no number": ('upper="2"', 'upper="2 rad"', ":8: <limit> upper='2 rad' is not a number"),
     "limit not a number": ('upper="2"', 'upper="nan"', ":8: <limit> upper='nan' is not a number"),
     "two parents": ('<child link="finger"/>', '<child link="arm"/>', ":10: link 'arm' has two parents, 'base' and 'arm'"),
-    "mimics nothing": (
-        'mimic joint="turn"',
-        'mimic joint="turm"',
-        ":14: joint 'slide' mimics 'turm', which is not there, did you mean 'turn'?",
-    ),
     "two roots": ('<link name="base"/>', '<link name="base"/><link name="stray"/>', ": a URDF has one root link, this has 2: base, stray"),
     "loop": ('<parent link="base"/>', '<parent link="finger"/>', ": the links arm, finger form a loop"),
 }

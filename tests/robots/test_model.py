@@ -9,7 +9,7 @@ from ros_rl.cli.robot import RobotCheck
 from ros_rl.errors import UserError
 from ros_rl.robots.model import RobotModel
 from ros_rl.robots.spec import load_robot, robot_names
-from ros_rl.sim.agreement import compare, home_overlaps
+from ros_rl.sim.agreement import compare, reading_at_home
 
 GRAVITY = 9.81
 
@@ -24,7 +24,7 @@ def test_mujoco_and_pinocchio_agree(name):
 
 @pytest.mark.parametrize("name", robot_names())
 def test_no_links_overlap_at_home(name):
-    assert home_overlaps(load_robot(name)) == []
+    assert reading_at_home(load_robot(name)).overlaps() == []
 
 
 def test_disagreement_is_found(tmp_path):

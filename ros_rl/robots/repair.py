@@ -282,6 +282,8 @@ def _no_extent(shape: etree._Element) -> str | None:
         sizes = _vector(solid, key, (0,))
         if not (sizes > 0).all():
             return f"a <{solid.tag}> of the <{shape.tag}> has the {key} {' '.join(f'{size:g}' for size in sizes)}"
+    if solid.tag == "mesh" and not _vector(solid, "scale", (1, 1, 1)).all():
+        return f"a <mesh> of the <{shape.tag}> has the scale {solid.get('scale')}"
     return None
 
 

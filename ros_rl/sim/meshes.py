@@ -186,7 +186,7 @@ def _load(path: Path, content: bytes) -> list[_Surface]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if path.suffix.lower() == ".dae":
-                scene = trimesh.load_scene(io.BytesIO(_without_pictures(content)), file_type="dae", process=False)
+                scene = trimesh.load_scene(io.BytesIO(_without_loose_ends(content)), file_type="dae", process=False)
             else:
                 scene = trimesh.load_scene(path, process=False)
         scale = trimesh.units.unit_conversion(scene.units, "meters") if scene.units else 1.0
@@ -203,8 +203,8 @@ def _load(path: Path, content: bytes) -> list[_Surface]:
     return [_Surface(np.concatenate(corners), colour) for colour, corners in by_colour.items()]
 
 
-def _without_pictures(content: bytes) -> bytes:
-    """Returns a Collada file without textures: a shape whose picture is missing would be dropped with it."""
+def _without_loose_ends(content: bytes) -> bytes:
+    """Returns a Collada file without textures and missing materials: their shapes would be dropped with them."""
     scene = etree.fromstring(content, etree.XMLParser(huge_tree=True, resolve_entities=False))
     for texture in list(scene.iter("{*}texture")):
         colour = etree.Element(etree.QName(texture, "color"))
@@ -213,6 +213,10 @@ def _without_pictures(content: bytes) -> bytes:
     for picture in [*scene.iterfind(".//{*}newparam/{*}surface"), *scene.iterfind(".//{*}newparam/{*}sampler2D")]:
         parameter = picture.getparent()
         parameter.getparent().remove(parameter)
+    known = {f"#{material.get('id')}" for material in scene.iter("{*}material")}
+    for material in list(scene.iter("{*}instance_material")):
+        if material.get("target") not in known:
+            material.getparent().remove(material)
     return etree.tostring(scene)
 
 

@@ -232,6 +232,11 @@ REPAIRS = {
         'sphere radius="0"',
         ("shape", "link 'hand'", "left out", "a <sphere> of the <collision> has the radius 0"),
     ),
+    "mesh without size": (
+        'filename="hand.stl"',
+        'filename="hand.stl" scale="1 0 1"',
+        ("shape", "link 'hand'", "left out", "a <mesh> of the <visual> has the scale 1 0 1"),
+    ),
     "shape names twice": (
         "<collision>",
         '<collision name="shape">',

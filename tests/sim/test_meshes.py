@@ -159,8 +159,13 @@ def test_colours(tmp_path):
     assert len(convert_mesh(tmp_path / "it.obj", True).parts) == 1
 
 
-def test_a_shape_whose_picture_is_missing_is_kept(tmp_path):
-    (tmp_path / "it.dae").write_text(collada(diffuse='<texture texture="picture-sampler" texcoord="UV"/>'))
+@pytest.mark.parametrize(
+    "content",
+    [collada(diffuse='<texture texture="picture-sampler" texcoord="UV"/>'), collada().replace('target="#material"', 'target="#none"')],
+    ids=["picture", "material"],
+)
+def test_a_shape_whose_looks_are_missing_is_kept(content, tmp_path):
+    (tmp_path / "it.dae").write_text(content)
     assert len(corners(convert_mesh(tmp_path / "it.dae", False).parts[0].file)) == 4
 
 

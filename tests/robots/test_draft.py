@@ -69,6 +69,17 @@ def test_gains_come_from_inertia_and_effort(effort, inertia, stiffness, tmp_path
     assert joint.damping == pytest.approx(2 * np.sqrt(stiffness * inertia))
 
 
+def test_gains_suit_the_lightest_pose(tmp_path):
+    """The shoulder moves a weight at the end of the arm, close to its axis where the elbow is folded."""
+    links = [LINK.format("a", 1, 1, 1, 1), LINK.format("b", 1e-6, 1e-9, 1e-9, 1e-9), LINK.format("c", 1e-6, 1e-9, 1e-9, 1e-9)]
+    weight = LINK.format("d", 0.1, 1e-5, 1e-5, 1e-5)
+    end = '<joint name="end" type="fixed"><parent link="c"/><child link="d"/><origin xyz="0 0 0.2"/></joint>'
+    joints = [JOINT.format("shoulder", "a", "b", -3, 3, 1e6), JOINT.format("elbow", "b", "c", -3, 3, 1e6)]
+    spec = draft_robot(urdf(tmp_path, *links, weight, *joints, end))
+    straight = RobotModel(spec).mass_matrix(np.zeros(2))[0, 0]
+    assert 0 < spec.joints[0].stiffness < straight * 250**2 / 2
+
+
 def test_joints_are_in_the_order_of_the_chain(tmp_path):
     links = [LINK.format(name, 1, 1, 1, 1) for name in "abcd"]
     joints = [JOINT.format(*names, -1, 1, 1) for names in (("wrist", "c", "d"), ("shoulder", "a", "b"), ("elbow", "b", "c"))]

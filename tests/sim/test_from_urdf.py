@@ -23,6 +23,7 @@ URDF = """\
     <inertial><mass value="1"/><inertia ixx="0.1" ixy="0" ixz="0" iyy="0.1" iyz="0" izz="0.1"/></inertial>
     <visual><origin xyz="0.1 0.2 0.3" rpy="0.4 -0.5 0.6"/><geometry><mesh filename="seen/arm.obj" scale="1 -2 0.5"/></geometry>
       <material name="paint"/></visual>
+    <visual><geometry><mesh filename="seen/arm.obj" scale="3 3 3"/></geometry></visual>
     <collision><origin xyz="-0.1 0 0"/><geometry><mesh filename="felt/arm.obj"/></geometry></collision>
   </link>
   <joint name="turn" type="revolute"><parent link="{root}"/><child link="arm"/><origin xyz="0 0 0.5"/><axis xyz="0 0 1"/>
@@ -38,7 +39,8 @@ def folder(tmp_path, monkeypatch):
     for name, size in (("seen", 1.0), ("felt", 2.0)):
         (tmp_path / name).mkdir()
         vertices = "".join(f"v {x} {y} {z}\n" for x, y, z in TETRAHEDRON * size)
-        (tmp_path / name / "arm.obj").write_text(vertices + faces)
+        (tmp_path / name / "arm.obj").write_text("mtllib arm.mtl\n" + vertices + "usemtl red\n" + faces)
+        (tmp_path / name / "arm.mtl").write_text("newmtl red\nKd 1 0 0\n")
     return tmp_path
 
 
@@ -57,7 +59,7 @@ def points(model: mujoco.MjModel, data: mujoco.MjData, geom: int) -> np.ndarray:
 
 
 def test_meshes_are_where_the_urdf_puts_them(folder):
-    """Two files of the same name are two meshes, scale may mirror, and a link's shapes are in the link's frame."""
+    """Files of one name are two meshes, as are two scales of one file; a scale may mirror; a link's shapes are in the link's frame."""
     model = read_into_mujoco(read_urdf(write(folder))).mj.compile()
     data = mujoco.MjData(model)
     data.qpos[0] = 0.3
@@ -65,17 +67,21 @@ def test_meshes_are_where_the_urdf_puts_them(folder):
     link = pin.SE3(pin.rpy.rpyToMatrix(0, 0, 0.3), np.array([0, 0, 0.5]))
     seen = link * pin.SE3(pin.rpy.rpyToMatrix(0.4, -0.5, 0.6), np.array([0.1, 0.2, 0.3]))
     felt = link * pin.SE3(np.eye(3), np.array([-0.1, 0, 0]))
-    for geom, pose, scale, collides in ((0, seen, [1, -2, 0.5], 0), (1, felt, [2, 2, 2], 1)):
+    for geom, pose, scale, collides in ((0, seen, [1, -2, 0.5], 0), (1, link, [3, 3, 3], 0), (2, felt, [2, 2, 2], 1)):
         expected = (TETRAHEDRON * scale) @ pose.rotation.T + pose.translation
         np.testing.assert_allclose(points(model, data, geom), expected[np.lexsort(expected.round(5).T)], atol=1e-6)
         assert model.geom_contype[geom] == model.geom_conaffinity[geom] == collides
-    np.testing.assert_allclose(model.geom_rgba[0], [0.1, 0.2, 0.3, 1], atol=1e-6)
+
+
+def test_the_paint_of_the_urdf_hides_the_colour_of_the_mesh(folder):
+    model = read_into_mujoco(read_urdf(write(folder))).mj.compile()
+    np.testing.assert_allclose(model.geom_rgba[:2], [[0.1, 0.2, 0.3, 1], [1, 0, 0, 1]], atol=1e-6)
 
 
 def test_without_meshes_the_bodies_are_the_same(folder):
     urdf = read_urdf(write(folder))
     full, bare = (read_into_mujoco(urdf, meshes).mj.compile() for meshes in (True, False))
-    assert (full.ngeom, bare.ngeom) == (2, 0)
+    assert (full.ngeom, bare.ngeom) == (3, 0)
     for field in ("body_mass", "body_inertia", "body_ipos", "body_pos", "jnt_range"):
         np.testing.assert_array_equal(getattr(full, field), getattr(bare, field))
 

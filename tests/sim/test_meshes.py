@@ -182,6 +182,13 @@ def test_a_mesh_is_converted_once_and_again_when_it_changes(tmp_path, cache):
     assert len(list(cache.iterdir())) == 2
 
 
+def test_a_mesh_changes_with_the_colours_beside_it(tmp_path):
+    (tmp_path / "it.obj").write_text(obj("mtllib it.mtl\n", "usemtl paint\n"))
+    for colour in ((0.0, 0.0, 1.0), (1.0, 0.0, 0.0)):
+        (tmp_path / "it.mtl").write_text("newmtl paint\nKd {} {} {}\n".format(*colour))
+        assert convert_mesh(tmp_path / "it.obj", False).parts[0].rgba[:3] == colour
+
+
 def test_threads_that_convert_the_same_mesh_at_once(tmp_path, cache):
     (tmp_path / "it.obj").write_text(obj())
     found = []

@@ -228,7 +228,7 @@ def _masses(robot: etree._Element) -> list[Repair]:
 
     def is_body(name: str) -> bool:
         inertial = links[name].find("inertial")
-        own = inertial is not None and _number(inertial.find("mass"), "value") > _LEAST and _inertia(inertial).any()
+        own = inertial is not None and _number(inertial.find("mass"), "value") > _LEAST and bool(_inertia(inertial).any())
         return own or any(is_body(child) for child in fixed_to.get(name, []))
 
     return [_make_body(links[name]) for name in moving if not is_body(name)]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from lxml import etree
@@ -167,14 +168,13 @@ def _convert(path: Path, content: bytes, collides: bool) -> tuple[list[_Surface]
         if (faces := len(surface.corners)) > _MOST_FACES:
             surface.corners = _simplify(surface.corners)
             mended = f"simplified to {len(surface.corners)} faces", f"it has {faces} faces, MuJoCo takes {_MOST_FACES}"
-        if (collides or len(np.unique(surface.corners.reshape(-1, 3), axis=0)) < 4) and (
-            normal := _flat_normal(surface.corners)
-        ) is not None:
-            extent = float(np.ptp(surface.corners.reshape(-1, 3), axis=0).max())
-            shift = normal * extent * _THICKNESS / 2
+        needs_volume = collides or len(np.unique(surface.corners.reshape(-1, 3), axis=0)) < 4
+        if needs_volume and (normal := _flat_normal(surface.corners)) is not None:
+            thickness = _THICKNESS * float(np.ptp(surface.corners.reshape(-1, 3), axis=0).max())
+            shift = normal * thickness / 2
             surface.corners = np.concatenate([surface.corners + shift, surface.corners - shift])
-            mended = f"made {extent * _THICKNESS:.1g} thick, in its units", "it is flat, MuJoCo wants a volume"
-    unchanged = corners is not None and mended is None
+            mended = f"made {thickness:.1g} thick, in its units", "it is flat, MuJoCo wants a volume"
+    unchanged = corners is not None and mended is None and len(content) == _STL_HEADER + len(corners) * _STL_FACE.itemsize
     return None if unchanged else surfaces, mended
 
 
@@ -220,7 +220,7 @@ def _without_loose_ends(content: bytes) -> bytes:
     return etree.tostring(scene)
 
 
-def _colour(mesh) -> tuple[float, ...] | None:
+def _colour(mesh: Any) -> tuple[float, ...] | None:
     """Returns the one colour of a mesh, None where it has none or a picture."""
     material = getattr(mesh.visual, "material", None)
     if material is not None:

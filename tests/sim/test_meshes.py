@@ -142,6 +142,16 @@ def test_every_format_gives_the_same_triangles(name, content, scale, collides, t
     np.testing.assert_allclose(corners(part.file), POINTS[FACES] * scale, rtol=1e-6)
 
 
+def test_a_binary_stl_stays_where_it_is_unless_it_is_untidy(tmp_path):
+    (tmp_path / "it.obj").write_text(obj())
+    sound = convert_mesh(tmp_path / "it.obj", False).parts[0].file.read_bytes()
+    for content, stays in ((sound, True), (b"solid".ljust(80) + sound[80:], True), (sound + b"more", False)):
+        (tmp_path / "it.stl").write_bytes(content)
+        (part,) = convert_mesh(tmp_path / "it.stl", True).parts
+        assert (part.file == tmp_path / "it.stl") is stays
+        np.testing.assert_allclose(corners(part.file), POINTS[FACES])
+
+
 def test_the_up_axis_of_collada_is_ignored_as_ros_does(tmp_path):
     (tmp_path / "it.dae").write_text(collada())
     assert corners(convert_mesh(tmp_path / "it.dae", False).parts[0].file).max(axis=(0, 1)).tolist() == [1, 2, 3]

@@ -42,10 +42,7 @@ setup(
     python_requires=">=3.10",
     install_requires=[
         "av>=12",
-        "gymnasium>=1.0",
-        "imageio>=2.31",
         "lxml>=4.9.3",
-        "matplotlib>=3.9",
         "mujoco>=3.17,!=4.0.0",  # 4.0.0 factorises sparse matrices wrongly (mujoco issue 3767)
         "numpy>=2.0",
         "opencv-python-headless>=4.10",
@@ -57,7 +54,7 @@ setup(
         "qpsolvers[daqp]>=4.3.3",
         "safetensors>=0.4.3",
         "scipy>=1.13",
-        "torch>=2.4",
+        "torch>=2.4",  # for learned policies; scripts/setup.sh takes the build without CUDA
         "tqdm>=4.64",
         "trimesh>=4.6",
         "tyro>=1.0",

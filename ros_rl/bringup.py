@@ -1,27 +1,52 @@
 """The node graphs as plain data; `ros2 launch` and `ros-rl up` both start what is written here."""
 
+import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ros_rl.errors import UserError, unknown
+from ros_rl.nodes.environment import BAD_INPUT, LAUNCHER
 from ros_rl.nodes.parameters import NODES, Parameter, Value
 from ros_rl.policies.bundle import check_fits, load_bundle
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.task import Task, load_task
 
 if TYPE_CHECKING:
-    from launch import LaunchDescription
+    from launch.launch_description import LaunchDescription
 
-# What a bring-up starts unless told otherwise: robot, tasks and namespace.
-BRINGUPS: Mapping[str, Mapping[str, str]] = {
-    "cartpole": {"robot": "cartpole", "tasks": "cartpole_balance"},
-    "arm": {"robot": "arm", "tasks": "put_red_block_in_bowl,stack_red_on_blue,push_button"},
-    "quadruped": {"robot": "quadruped", "tasks": "quadruped_trot"},
-    "quadrotor": {"robot": "quadrotor", "tasks": "quadrotor_hover"},
+
+@dataclass(frozen=True)
+class Bringup:
+    """What a bring-up starts unless told otherwise: a robot and its tasks, in turn.
+
+    The policy of `plain_task` reads no simulator state, so it runs on a real robot as well.
+    """
+
+    robot: str
+    tasks: tuple[str, ...]
+    plain_task: str
+
+
+BRINGUPS: Mapping[str, Bringup] = {
+    "cartpole": Bringup("cartpole", ("cartpole_balance",), "cartpole_balance"),
+    "arm": Bringup("arm", ("put_red_block_in_bowl", "stack_red_on_blue", "push_button"), "arm_circle"),
+    "quadruped": Bringup("quadruped", ("quadruped_trot",), "quadruped_trot"),
+    "quadrotor": Bringup("quadrotor", ("quadrotor_hover",), "quadrotor_hover"),
 }
+
+
+def bringup_named(name: str) -> Bringup:
+    """Returns a bring-up.
+
+    Raises:
+        UserError: there is none of that name; lists those that are.
+    """
+    if name not in BRINGUPS:
+        raise unknown("bring-up", name, BRINGUPS)
+    return BRINGUPS[name]
+
 
 _OWN = (
     Parameter("mode", "sim", "sim: MuJoCo. robot: a real robot behind ros2_control.", choices=("sim", "robot")),
@@ -32,36 +57,21 @@ _OWN = (
     Parameter("composed", False, "Run all nodes in one process."),
     Parameter("use_sim_time", "auto", "Whether nodes take their time from /clock; auto: in simulation.", choices=("auto", "true", "false")),
 )
-_FORWARDED = (
-    "seed",
-    "lockstep",
-    "rate_factor",
-    "control_rate",
-    "cameras",
-    "scene",
-    "max_age",
-    "stop_after",
-    "command",
-    "command_timeout",
-    "instruction",
-    "filter",
-    "episodes",
-    "pause",
-    "controller",
-    "command_interface",
-    "joint_states_topic",
-    "imu_topic",
-    "odometry_topic",
-    "connect_timeout",
-    "publish_clock",
-)
+# A real robot does not wait for an answer, nor run at another speed.
+SIM_ONLY = ("lockstep", "rate_factor", "scene", "cameras", "episodes", "pause", "publish_clock")
+ROBOT_ONLY = ("controller", "command_interface", "joint_states_topic", "imu_topic", "odometry_topic", "connect_timeout")
+_LAUNCHED = ("hardware_node", "safety_node", "policy_node", "task_node")
+_GIVEN = ("autostart", "backend", "task")  # parameters that the graph settles, not whoever starts it
 
 
-def _node_parameter(name: str) -> Parameter:
-    return next(parameter for table in NODES.values() for parameter in table if parameter.name == name)
+def _arguments() -> dict[str, Parameter]:
+    """Returns the arguments by name: the bring-ups' own, then the parameters of the nodes."""
+    own = {parameter.name: parameter for parameter in _OWN}
+    forwarded = {parameter.name: parameter for node in _LAUNCHED for parameter in NODES[node] if parameter.name not in _GIVEN}
+    return own | {name: parameter for name, parameter in forwarded.items() if name not in own}
 
 
-ARGUMENTS: dict[str, Parameter] = {parameter.name: parameter for parameter in _OWN} | {name: _node_parameter(name) for name in _FORWARDED}
+ARGUMENTS = _arguments()
 
 
 @dataclass(frozen=True)
@@ -86,15 +96,13 @@ def read_words(words: Sequence[str]) -> dict[str, str]:
     """Reads ``key:=value`` words.
 
     Raises:
-        UserError: a word has another form, a key is unknown or there twice.
+        UserError: a word has another form, or a key is there twice.
     """
     given: dict[str, str] = {}
     for word in words:
         key, separator, value = word.partition(":=")
         if not separator:
             raise UserError(f"'{word}' is no argument, write key:=value")
-        if key not in ARGUMENTS:
-            raise unknown("argument", key, ARGUMENTS)
         if key in given:
             raise UserError(f"the argument {key} is there twice")
         given[key] = value
@@ -111,30 +119,33 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
     Raises:
         UserError: an argument, robot, task or policy is unknown or does not fit the others.
     """
-    if bringup not in BRINGUPS:
-        raise unknown("bring-up", bringup, BRINGUPS)
+    chosen = bringup_named(bringup)
     for key in given:
         if key not in ARGUMENTS:
             raise unknown("argument", key, ARGUMENTS)
     values: dict[str, Any] = {name: parameter.default for name, parameter in ARGUMENTS.items()}
     values |= {key: ARGUMENTS[key].parse(text) for key, text in given.items()}
-    robot = load_robot(values["robot"] or BRINGUPS[bringup]["robot"])
-    tasks = _tasks(bringup, robot.name, values["tasks"])
+    robot = load_robot(values["robot"] or chosen.robot, values["control_rate"])
+    tasks = _tasks([name for name in values["tasks"] if name] or chosen.tasks, robot.name)
     simulated = values["mode"] == "sim"
+    for key in given:
+        if key in (ROBOT_ONLY if simulated else SIM_ONLY):
+            raise UserError(f"{key} has no effect in mode:={values['mode']}; leave it out")
     if simulated:
         _same("scene", tasks)
+        if tasks and "scene" in given:
+            raise UserError("scene is for tasks:=none; a task brings its own scene")
     policy = values["policy"] or _same("policy", tasks)
     if not policy:
         raise UserError("without a task, name the policy:=")
-    control_rate = values["control_rate"] or robot.control_rate
     bundle = load_bundle(policy)
-    check_fits(bundle, replace(robot, control_rate=control_rate))
+    check_fits(bundle, robot)
     if bundle.spec.privileged and not simulated:
         raise UserError(f"policy '{policy}' reads simulator state, so it runs in mode:=sim only; name another policy:=")
     sim_time = values["use_sim_time"] == "true" or (values["use_sim_time"] == "auto" and simulated)
     shared = {
-        **{name: values[name] for name in ARGUMENTS if name not in {parameter.name for parameter in _OWN}},
-        "robot": values["robot"] or BRINGUPS[bringup]["robot"],
+        **values,
+        "robot": values["robot"] or chosen.robot,
         "backend": "mujoco" if simulated else "ros2_control",
         "task": str(tasks[0].path) if tasks and simulated else "",
         "tasks": [str(task.path) for task in tasks] if simulated and tasks else [""],
@@ -146,7 +157,7 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
         shared["instruction"] = tasks[0].instruction
     nodes = tuple(
         NodeDescription(name, {p.name: shared[p.name] for p in NODES[name] if p.name in shared} | {"use_sim_time": sim_time})
-        for name in ("hardware_node", "safety_node", "policy_node", "task_node")
+        for name in _LAUNCHED
     )
     return Graph(bringup, _namespace(values["namespace"] or bringup), nodes, values["composed"])
 
@@ -157,14 +168,12 @@ def _namespace(name: str) -> str:
     return "/" + name.strip("/")
 
 
-def _tasks(bringup: str, robot: str, names: Sequence[str]) -> list[Task]:
-    names = [name for name in names if name] or BRINGUPS[bringup]["tasks"].split(",")
+def _tasks(names: Sequence[str], robot: str) -> list[Task]:
     if list(names) == ["none"]:
         return []
     tasks = [load_task(name) for name in names]
     for task in tasks:
-        if task.robot != robot:
-            raise UserError(f"task '{task.name}' is for the robot '{task.robot}', this bring-up runs '{robot}'")
+        task.check_robot(robot)
     return tasks
 
 
@@ -178,19 +187,16 @@ def _same(key: str, tasks: Sequence[Task]) -> str:
 
 def launch_description(bringup: str) -> "LaunchDescription":
     """Returns what a file in launch/ hands to `ros2 launch`: the graph of a bring-up, with its arguments declared."""
-    from launch import LaunchDescription
     from launch.actions import DeclareLaunchArgument, EmitEvent, LogInfo, OpaqueFunction, RegisterEventHandler
     from launch.event_handlers import OnProcessExit
     from launch.events import Shutdown
+    from launch.launch_description import LaunchDescription
     from launch_ros.actions import Node
 
     def start(context: Any) -> list[Any]:
-        given = {key: text for key, text in context.launch_configurations.items() if key in ARGUMENTS and text != ""}
-        asked = [word.split(":=")[0] for word in context.argv if ":=" in word]
-        for key in asked:
-            if key not in ARGUMENTS:
-                raise unknown("argument", key, ARGUMENTS)
-        described = graph(bringup, given)
+        asked = dict(word.split(":=", 1) for word in context.argv if ":=" in word)  # names that were not declared among them
+        declared = {key: text for key, text in context.launch_configurations.items() if key in ARGUMENTS}
+        described = graph(bringup, {key: text for key, text in (asked | declared).items() if text != ""})
         actions: list[Any] = []
         for description in processes(described):
             node = Node(
@@ -198,6 +204,7 @@ def launch_description(bringup: str) -> "LaunchDescription":
                 executable=description.executable,
                 namespace=described.namespace,
                 parameters=[dict(description.parameters)],
+                additional_env={LAUNCHER: str(os.getpid())},
                 output="screen",
             )
 
@@ -228,11 +235,4 @@ def ends_the_graph(executable: str, code: int | None) -> bool:
     """Whether the end of a process ends the graph: without the robot's process nothing is left to run, and with bad input
     nothing has begun. When any other process dies, the guard holds the robot and the rest stays up.
     """
-    return executable in ("hardware_node", "composed_node") or code in (0, 2)
-
-
-def launch_file(bringup: str) -> Path:
-    """Returns the file in launch/ of a bring-up."""
-    from ros_rl.paths import share_dir
-
-    return share_dir() / "launch" / f"{bringup}.launch.py"
+    return executable in ("hardware_node", "composed_node") or code in (0, BAD_INPUT)

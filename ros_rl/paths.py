@@ -1,5 +1,6 @@
-"""Where the files that ship with the package are: robots, worlds and tasks, policy bundles."""
+"""Files: where those that ship with the package are, and how one is written whole."""
 
+import os
 import sys
 from functools import cache
 from pathlib import Path
@@ -57,3 +58,16 @@ def find(kind: str, pattern: str, name: str | Path) -> Path:
     if text not in known:
         raise unknown(kind, text, known)
     return share_dir() / pattern.replace("*", text)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Writes a file beside its place and renames it there, so that no reader ever sees half of one.
+
+    An older file at `path` is replaced.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_bytes(data)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,5 +1,6 @@
 """What is said in more than one place must be the same everywhere."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,21 @@ def test_an_executable_runs_the_node_it_is_called_after_with_the_interpreter_bes
     interpreter.chmod(0o755)
     result = subprocess.run([executable, "--ros-args", "-r", "__ns:=/left arm"], capture_output=True, text=True, check=True)
     assert result.stdout == "-m ros_rl.nodes some_node --ros-args -r __ns:=/left arm\n"
+
+
+def test_the_tests_that_the_page_of_faults_names_exist():
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / "docs" / "faults.md").read_text())
+    assert named
+    for file, test in named:
+        assert f"def {test}(" in (ROOT / "tests" / file).read_text(), f"{file}::{test}"
+
+
+def test_every_id_in_the_name_of_a_test_is_on_the_page_of_faults():
+    explained = set(re.findall(r"^\| ([CS]\d) \|", (ROOT / "docs" / "faults.md").read_text(), re.MULTILINE))
+    used = {
+        name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"(?<=def test_)[cs]\d(?:_[cs]\d)*_", path.read_text())
+    }
+    assert {part.upper() for name in used for part in name.strip("_").split("_")} == explained
 
 
 def test_layers_import_downward_only():

@@ -1,4 +1,6 @@
-"""Tests of ros_rl.paths: files are found by name among those that ship, or by path."""
+"""Tests of ros_rl.paths: files are found by name among those that ship, or by path, and written whole."""
+
+from pathlib import Path
 
 import pytest
 
@@ -52,3 +54,26 @@ def test_an_unknown_name_lists_those_that_ship(name):
     assert str(caught.value).startswith(f"unknown robot '{name}'")
     assert str(caught.value).endswith(f"(known: {', '.join(paths.names(ROBOTS))})")
     assert "did you mean 'arm'?" in str(caught.value) or name not in ("amr", "./arm")
+
+
+def test_a_file_is_written_whole_over_an_older_one(tmp_path):
+    path = tmp_path / "summary.json"
+    for data in (b"old", b"new"):
+        paths.write_atomically(path, data)
+        assert path.read_bytes() == data
+        assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_that_fails_leaves_nothing_and_the_older_file(tmp_path, monkeypatch):
+    path = tmp_path / "summary.json"
+    path.write_bytes(b"old")
+
+    def fill_the_disk(self, data):
+        self.touch()
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", fill_the_disk)
+    with pytest.raises(OSError, match="no space left"):
+        paths.write_atomically(path, b"new")
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == b"old"

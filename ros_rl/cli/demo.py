@@ -1,14 +1,21 @@
 """`ros-rl demo`: the main job, watched."""
 
 import json
-import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
-from ros_rl.bringup import BRINGUPS, graph
-from ros_rl.errors import UserError, unknown
+from ros_rl.bringup import bringup_named, graph
+from ros_rl.errors import UserError
+from ros_rl.nodes.environment import isolate
+from ros_rl.paths import write_atomically
+from ros_rl.robots.spec import RobotSpec, load_robot
+from ros_rl.sim.build import build
+from ros_rl.sim.film import Film, Take
+from ros_rl.sim.task import load_task
 
 _FRAME_RATE = 20
 
@@ -36,31 +43,29 @@ class Demo:
 
     def run(self) -> int:
         """Returns 0 if every episode succeeded, else 1."""
-        from ros_rl.nodes.demo import run_episodes
-        from ros_rl.nodes.parity import isolate
-        from ros_rl.robots.spec import load_robot
+        from ros_rl.nodes.demo import OVER, run_episodes
 
-        if self.robot not in BRINGUPS:
-            raise unknown("bring-up", self.robot, BRINGUPS)
+        chosen = bringup_named(self.robot)
         if self.episodes < 0 or self.seed < 0:
             raise UserError(f"--episodes and --seed are whole numbers from 0 on, got {self.episodes} and {self.seed}")
         isolate()
         self.out.mkdir(parents=True, exist_ok=True)
-        tasks = BRINGUPS[self.robot]["tasks"].split(",")
-        episodes = self.episodes or len(tasks)
+        episodes = self.episodes or len(chosen.tasks)
         arguments = {"episodes": str(episodes), "seed": str(self.seed), "lockstep": str(self.lockstep), "composed": str(self.composed)}
-        spec = load_robot(BRINGUPS[self.robot]["robot"])
+        spec = load_robot(chosen.robot)
         with tqdm(total=episodes, unit="episode", disable=None) as bar:
 
-            def show(state: dict) -> None:
+            def show(state: dict[str, Any]) -> None:
                 bar.set_description(state.get("instruction", "starting the graph"))
                 bar.set_postfix_str(state["state"])
-                bar.update(state["state"] in ("success", "failure", "timeout", "discarded"))
+                bar.update(state["state"] in OVER)
 
-            described = graph(self.robot, arguments)
-            results, takes = run_episodes(spec, described, episodes, _FRAME_RATE, show, lambda text: _write(self.out / "nodes.log", text))
-        summary = {"robot": self.robot, "episodes": [result.as_json() for result in results]}
-        _write(self.out / "summary.json", json.dumps(summary, indent=2) + "\n")
+            def log(text: str) -> None:
+                write_atomically(self.out / "nodes.log", text.encode())
+
+            results, takes = run_episodes(spec, graph(self.robot, arguments), episodes, _FRAME_RATE, show, log)
+        summary = {"robot": self.robot, "episodes": [asdict(result) for result in results]}
+        write_atomically(self.out / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
         print(f"\n{'instruction':<44} {'success':<8} {'seconds':>7} {'limited':>8} {'overruns':>9}")
         for result in results:
             word = "yes" if result.success else "no"
@@ -68,26 +73,16 @@ class Demo:
             if not result.success:
                 print(f"    {result.reason}")
         if self.video:
-            self._film(spec, tasks[0], takes)
+            film(spec, chosen.tasks[0], takes, self.out)
         succeeded = sum(result.success for result in results)
         print(f"\n{succeeded} of {len(results)} succeeded; see {self.out}/")
         return int(succeeded < len(results))
 
-    def _film(self, spec, task: str, takes: list) -> None:  # type: ignore[no-untyped-def]
-        from ros_rl.sim.build import build
-        from ros_rl.sim.film import Film
-        from ros_rl.sim.task import load_task
 
-        model = build(spec, load_task(task).scene)
-        film = Film(model, "follow" if spec.floating_base else "front")
-        with tqdm(total=sum(len(take.poses) for take in takes), desc="rendering", unit="frame", disable=None) as bar:
-            film.write_video(self.out / "video.mp4", takes, _FRAME_RATE, lambda: bar.update())
-        film.write_contact_sheet(self.out / "contact_sheet.png", takes)
-        film.close()
-
-
-def _write(path: Path, text: str) -> None:
-    """Writes a file whole or not at all."""
-    partial = path.with_name(f".{path.name}")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+def film(spec: RobotSpec, task: str, takes: Sequence[Take], folder: Path) -> None:
+    """Writes video.mp4 and contact_sheet.png of what was recorded in the scene of a task."""
+    camera = Film(build(spec, load_task(task).scene), "follow" if spec.floating_base else "front")
+    with tqdm(total=sum(len(take.moments) for take in takes), desc="rendering", unit="frame", disable=None) as bar:
+        camera.write_video(folder / "video.mp4", takes, _FRAME_RATE, lambda: bar.update())
+    camera.write_contact_sheet(folder / "contact_sheet.png", takes)
+    camera.close()

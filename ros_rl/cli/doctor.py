@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from ros_rl.errors import UserError
+from ros_rl.nodes.environment import ros_domain
 from ros_rl.sim import gl
 
 # Modules whose name is not that of the package they come from.
@@ -147,13 +148,14 @@ def check_rclpy() -> Finding:
 
 def check_domain() -> Finding:
     """The ROS domain is valid and its UDP ports are not those the kernel hands out to everyone."""
-    text = os.environ.get("ROS_DOMAIN_ID") or "0"
-    if not re.fullmatch(r"[0-9]+", text) or int(text) > 232:
-        return Finding("ROS_DOMAIN_ID", "fail", f"'{text}' is no whole number from 0 to 232", "export ROS_DOMAIN_ID=0")
-    if 101 < int(text) < 215:
-        detail = f"{text}: its ports are among Linux's ephemeral ports and may be taken; those of 0 to 101 are not"
+    try:
+        domain = ros_domain()
+    except UserError as error:
+        return Finding("ROS_DOMAIN_ID", "fail", str(error).removeprefix("ROS_DOMAIN_ID="), "export ROS_DOMAIN_ID=0")
+    if 101 < domain < 215:
+        detail = f"{domain}: its ports are among Linux's ephemeral ports and may be taken; those of 0 to 101 are not"
         return Finding("ROS_DOMAIN_ID", "warn", detail, "export ROS_DOMAIN_ID=0")
-    return Finding("ROS_DOMAIN_ID", "ok", text)
+    return Finding("ROS_DOMAIN_ID", "ok", str(domain))
 
 
 def check_discovery() -> Finding:

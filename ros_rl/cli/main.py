@@ -13,6 +13,8 @@ from typing import Any
 
 from ros_rl import __version__
 from ros_rl.errors import RobotFault, UserError, closest, unknown
+from ros_rl.nodes.environment import BAD_INPUT, FAILURE
+from ros_rl.sim.gl import check_variable
 
 # The words of a command, then the module and class that carry it out, and what it does. A class is a dataclass that tyro
 # fills from the arguments, or has a classmethod `from_words` that takes them as they are; `run` returns the exit code.
@@ -27,8 +29,6 @@ COMMANDS = {
     "robot new": ("ros_rl.cli.robot", "RobotNew", "write a first robot.yaml for a URDF"),
 }
 
-BAD_INPUT = 2
-FAILURE = 1
 INTERRUPTED = 130
 
 
@@ -49,10 +49,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"ros-rl {__version__}")
         return 0
     if threading.current_thread() is threading.main_thread():
-        # Told to end, a command tidies up as after Ctrl-C: no node graph stays behind.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        # Told to end, or with its terminal closed, a command tidies up as after Ctrl-C: no robot is left running.
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+                signal.signal(number, signal.default_int_handler)
     try:
         name = find(words)
+        if name != "doctor":  # which reports it among the rest
+            check_variable()
         return int(parse(name, words[len(name.split()) :]).run())
     except UserError as error:
         return _report(error, BAD_INPUT)

@@ -5,11 +5,8 @@ from dataclasses import dataclass
 
 from tqdm import tqdm
 
-from ros_rl.bringup import BRINGUPS
-from ros_rl.errors import unknown
-
-# For the simulated robot behind ros2_control: a task whose policy reads no simulator state.
-PLAIN_TASKS = {"arm": "arm_circle"}
+from ros_rl.bringup import bringup_named
+from ros_rl.errors import UserError
 
 
 @dataclass
@@ -31,16 +28,16 @@ class Parity:
         """Returns 0 if every difference is exactly zero, else 1."""
         from ros_rl.nodes.parity import compare
 
-        if self.robot not in BRINGUPS:
-            raise unknown("robot", self.robot, BRINGUPS)
-        task = BRINGUPS[self.robot]["tasks"].split(",")[0]
+        bringup_named(self.robot)  # before a progress bar appears
+        if self.steps < 1 or self.seed < 0:
+            raise UserError(f"--steps must be at least 1 and --seed at least 0, got {self.steps} and {self.seed}")
         with tqdm(total=3 * self.steps, unit="step", disable=None) as bar:
 
             def progress(kind: str, count: int) -> None:
                 bar.set_description(kind)
                 bar.update(count)
 
-            differences = compare(self.robot, self.robot, task, PLAIN_TASKS.get(self.robot, task), self.seed, self.steps, progress)
+            differences = compare(self.robot, self.seed, self.steps, progress)
         worst = max(differences.values())
         if self.json:
             runs = {"robot": self.robot, "steps": self.steps, "seed": self.seed, "runs": differences, "max_abs_difference": worst}

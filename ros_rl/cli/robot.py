@@ -2,18 +2,19 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import imageio.v3 as imageio
+import cv2
 import tyro
 
 from ros_rl.errors import UserError
 from ros_rl.robots.draft import draft_robot, robot_yaml
 from ros_rl.robots.spec import Joint, RobotSpec, load_robot, robot_names
 from ros_rl.robots.urdf import read_urdf
-from ros_rl.sim.agreement import Agreement, MujocoReading, compare, reading_at_home
+from ros_rl.sim.agreement import STATES, Agreement, MujocoReading, compare, reading_at_home
 from ros_rl.sim.portrait import portrait
 
 FK_TOLERANCE = 1e-9
@@ -98,7 +99,7 @@ def _write_picture(path: Path, reading: MujocoReading) -> None:
     if path.suffix.lower() != ".png":
         raise UserError(f"{path}: the picture is a PNG; its name must end in .png")
     path.parent.mkdir(parents=True, exist_ok=True)
-    imageio.imwrite(path, portrait(reading))
+    cv2.imwrite(str(path), portrait(reading)[..., ::-1])
 
 
 def _agree(agreement: Agreement) -> bool:
@@ -141,7 +142,7 @@ def _page(spec: RobotSpec, findings: dict[str, Any], repairs: list[str]) -> str:
             "",
             *_table(rows),
             "",
-            "largest difference between MuJoCo and Pinocchio over 100 random states:",
+            f"largest difference between MuJoCo and Pinocchio over {STATES} random states:",
             f"  link poses        {findings['fk_error']:.1e} m",
             f"  mass matrix       {findings['mass_matrix_error']:.1e} relative",
             f"  inverse dynamics  {findings['inverse_dynamics_error']:.1e} relative",
@@ -152,7 +153,7 @@ def _page(spec: RobotSpec, findings: dict[str, Any], repairs: list[str]) -> str:
     )
 
 
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Returns the rows as lines with aligned columns: two of words, then numbers."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [

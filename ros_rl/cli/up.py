@@ -1,6 +1,5 @@
 """`ros-rl up`: starts the node graph of a bring-up, as `ros2 launch` does where it exists."""
 
-import signal
 import time
 from dataclasses import dataclass
 
@@ -35,8 +34,6 @@ class Up:
         """Runs the graph; returns 0 after Ctrl-C, else the exit code of the node that ended it."""
         from ros_rl.nodes.launcher import GraphProcesses
 
-        for number in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal must not leave a robot running
-            signal.signal(number, signal.default_int_handler)
         try:
             with GraphProcesses(graph(self.bringup, self.arguments)) as running:
                 while (code := running.ended()) is None:
@@ -51,7 +48,6 @@ def usage() -> str:
     lines = ["usage: ros-rl up BRINGUP [key:=value ...]", "", f"bring-ups: {', '.join(BRINGUPS)}", "", "arguments:"]
     width = max(map(len, ARGUMENTS))
     for name, parameter in ARGUMENTS.items():
-        default = ",".join(map(str, parameter.default)) if isinstance(parameter.default, list) else str(parameter.default)
-        default = default.lower() if isinstance(parameter.default, bool) else default
+        default = parameter.default_text()
         lines.append(f"  {name:<{width}}  {parameter.description} ({parameter.expected()}{f'; default {default}' if default else ''})")
     return "\n".join(lines)

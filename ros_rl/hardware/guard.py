@@ -13,6 +13,8 @@ from ros_rl.robots.spec import RobotSpec
 
 GuardState = Literal["ok", "hold", "stop", "estop"]
 
+_EASE = 1.0  # s over which a robot that was stopped gets its full speed back
+
 
 @dataclass(frozen=True)
 class GuardReport:
@@ -36,6 +38,9 @@ class Guard:
     Rejects a command whole when a joint is missing, unknown or not finite: a half-understood command is worse than
     none. The robot then keeps its last safe target: the last position in position mode, the joint's `hold` command
     (zero unless the robot says otherwise) in velocity and effort mode.
+
+    A position target moves by at most v_max·dt for each call, and is never further from the measured position than
+    `RobotSpec.lead`: a blocked robot, or one whose controller was away, is not thrown after a target that ran off.
     """
 
     def __init__(self, spec: RobotSpec, max_age: float = 0.1, stop_after: float = 1.0):
@@ -53,6 +58,10 @@ class Guard:
         self._lower, self._upper = spec.command_limits
         self._step = spec.velocity * spec.period if spec.command_mode == "position" else np.full(len(spec.joints), np.inf)
         self._target = None if spec.command_mode == "position" else spec.rest(spec.home)
+        self._moving = np.array([joint.kind != "thruster" for joint in spec.joints])
+        self._blind = False
+        self._eased_from = -np.inf
+        self._previous: JointCommand | None = None
         self._estop: str | None = None
         self._stopped = True
         self._last_good = -np.inf
@@ -77,12 +86,13 @@ class Guard:
             self.counts["estops"] += 1
 
     def release(self, observation: Observation) -> None:
-        """Unlatches the emergency stop, with the measured position as the target."""
+        """Unlatches the emergency stop, with the measured position as the target; full speed comes back gradually."""
         self._estop = None
         self.reset(observation)
+        self._eased_from = observation.stamp
 
     def check(self, command: JointCommand | None, observation: Observation, now: float) -> tuple[np.ndarray, GuardReport]:
-        """Returns the target that is safe to send, shape (n,), in `spec.joints` order.
+        """Returns the target that is safe to send, shape (n,), in `spec.joints` order; called once in a control period.
 
         Args:
             command: the newest command, or None when none has come since the last reset.
@@ -95,20 +105,36 @@ class Guard:
         if observation.stamp < self._newest_seen:
             self.reset(observation)
         self._newest_seen = observation.stamp
+        fault = self._observation_fault(observation, now)
+        if fault is None and self._blind and not self._near(observation):
+            self.reset(observation)  # it was moved while nobody saw it
+        self._blind = fault is not None
         if self._estop is not None:
-            self._come_to_rest(observation)
+            if not self._stopped and fault is None:
+                self.reset(observation)
+            self._stopped = True
             return self._held(f"emergency stop: {self._estop}", "estop", observation)
         try:
-            wanted = self._wanted(command, observation, now)
+            if fault is not None:
+                raise UserError(fault)
+            wanted = self._wanted(command, now)
         except UserError as error:
             return self._refuse(command, str(error), observation, now)
         if self._stopped:
             self.reset(observation)
-        assert command is not None and self._target is not None
+            self._eased_from = now
+        assert command is not None
+        assert self._target is not None
+        self.counts["starved"] += command is self._previous
+        self._previous = command
         self._last_good, self._newest_answer = now, min(command.stamp, observation.stamp)
         target = np.clip(wanted, self._lower, self._upper)
-        target = np.clip(target, self._target - self._step, self._target + self._step)
-        if self.spec.command_mode != "position":
+        if self.spec.command_mode == "position":
+            step = self._step * min((now - self._eased_from) / _EASE, 1.0)
+            target = np.clip(target, self._target - step, self._target + step)
+            measured = observation.joint_position[: len(target)]
+            target = np.clip(target, measured - self.spec.lead, measured + self.spec.lead)
+        else:
             target = self._turned_back(target, observation)
         limited = tuple(name for name, cut in zip(self.spec.joint_names, np.abs(target - wanted) > 1e-9, strict=True) if cut)
         self.counts["limited"] += bool(limited)
@@ -116,21 +142,28 @@ class Guard:
         return target.copy(), GuardReport(limited)
 
     def _turned_back(self, target: np.ndarray, observation: Observation) -> np.ndarray:
-        """Cuts velocity and effort that would push a joint further beyond a position limit it has reached."""
-        position = observation.joint_position[: len(self.spec.joints)]
-        moving = np.array([joint.kind != "thruster" for joint in self.spec.joints])
-        ahead = position + target * self.spec.period if self.spec.command_mode == "velocity" else position
-        target = np.where(moving & (ahead >= self.spec.upper), np.minimum(target, 0.0), target)
-        return np.where(moving & (ahead <= self.spec.lower), np.maximum(target, 0.0), target)
+        """Cuts velocity and effort that would push a joint further beyond a position or velocity limit it has reached."""
+        count = len(self.spec.joints)
+        position, velocity = observation.joint_position[:count], observation.joint_velocity[:count]
+        if self.spec.command_mode == "velocity":
+            position, velocity = position + target * self.spec.period, np.zeros(count)
+        forward = self._moving & ((position >= self.spec.upper) | (velocity >= self.spec.velocity))
+        backward = self._moving & ((position <= self.spec.lower) | (velocity <= -self.spec.velocity))
+        target = np.where(forward, np.minimum(target, 0.0), target)
+        return np.where(backward, np.maximum(target, 0.0), target)
 
-    def _wanted(self, command: JointCommand | None, observation: Observation, now: float) -> np.ndarray:
+    def _near(self, observation: Observation) -> bool:
+        """Whether the target is where the robot is, as far as a position target may lead it."""
+        if self.spec.command_mode != "position" or self._target is None:
+            return False
+        return bool((np.abs(self._target - self.spec.rest(observation.joint_position)) <= self.spec.lead).all())
+
+    def _wanted(self, command: JointCommand | None, now: float) -> np.ndarray:
         """Returns what a command asks for, shape (n,), in the order of `spec.joints`.
 
         Raises:
             UserError: the command cannot be used; says why.
         """
-        if (fault := self._observation_fault(observation, now)) is not None:
-            raise UserError(fault)
         if command is None:
             raise UserError("no command")
         wanted = command.in_order_of(self.spec)
@@ -169,15 +202,11 @@ class Guard:
             self.counts["rejected"] += 1
         if self._stopped or not now - self._last_good <= self.stop_after:
             self.counts["stops"] += not self._stopped
-            self._come_to_rest(observation)
+            if not self._stopped and not self._blind and not self._near(observation):
+                self.reset(observation)
+            self._stopped = True
             return self._held(reason, "stop", observation)
         return self._held(reason, "hold", observation)
-
-    def _come_to_rest(self, observation: Observation) -> None:
-        """Makes the position at which the robot is told to rest the target, once."""
-        if not self._stopped:
-            self.reset(observation)
-        self._stopped = True
 
     def _held(self, reason: str, state: GuardState, observation: Observation) -> tuple[np.ndarray, GuardReport]:
         if self.spec.command_mode != "position":
@@ -233,10 +262,7 @@ class GuardedRobot:
         """Sends what the guard lets through and returns it; None means that no command has come."""
         observation = self._observation if self._observation is not None else self.read()
         now = observation.stamp if self._clock is None else self._clock()
-        was = self.report.state
         target, self.report = self.guard.check(command, observation, now)
-        if self.report.state == "stop" and was != "stop":
-            self.robot.stop()
         if command is not None and self.report.state == "ok":
             return self.robot.write(JointCommand(self.spec.joint_names, target, command.stamp, command.source))
         return self.robot.write(JointCommand(self.spec.joint_names, target, observation.stamp, "guard"))

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 
+from ros_rl.nodes.environment import BAD_INPUT
 from ros_rl.nodes.parameters import NODES
 
 
@@ -16,7 +17,7 @@ def main() -> int:
     known = [*NODES, "composed_node"]
     if len(sys.argv) < 2 or sys.argv[1] not in known:
         print(f"ros_rl: name the node to run: one of {', '.join(known)}", file=sys.stderr)
-        return 2
+        return BAD_INPUT
     code = int(importlib.import_module(f"ros_rl.nodes.{sys.argv.pop(1)}").main())
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # Ctrl-C comes twice under `ros2 launch`: from the terminal and from launch

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from nav_msgs.msg import Odometry
 from sensor_msgs.msg import Image, Imu, JointState
 
-from ros_rl.errors import UserError
 from ros_rl.hardware.interface import Observation
 from ros_rl.nodes.base import StackNode
 from ros_rl.nodes.messages import (
@@ -72,18 +72,14 @@ class ObservationAssembler:
         self._sources = ["joints"]
         self._subscriptions = [node.create_subscription(JointState, "joint_states", self._on_joints, COMMAND_QOS)]
         if groups & set(_IMU):
-            self._subscribe("imu", Imu, "imu/data", lambda m: dict(zip(_IMU, from_imu(m), strict=True)))
+            self._subscribe("imu", Imu, "imu/data", from_imu)
         if groups & set(_ODOMETRY):
-            self._subscribe("odometry", Odometry, "odom", lambda m: dict(zip(_ODOMETRY, from_odometry(m), strict=True)))
+            self._subscribe("odometry", Odometry, "odom", from_odometry)
         if "privileged" in groups:
-            self._subscribe("privileged", JointState, "sim/privileged", lambda m: {"privileged": from_privileged(m)})
-        for camera in cameras:
-            topic = f"camera/{camera.name}/image_raw"
-            self._subscriptions.append(
-                node.create_subscription(
-                    Image, topic, lambda m, name=camera.name: self._on_image(name, m), COMMAND_QOS if lockstep else IMAGE_QOS
-                )
-            )
+            self._subscribe("privileged", JointState, "sim/privileged", lambda message: {"privileged": from_privileged(message)})
+        qos = COMMAND_QOS if lockstep else IMAGE_QOS
+        for name in self._cameras:
+            self._subscriptions.append(node.create_subscription(Image, f"camera/{name}/image_raw", partial(self._on_image, name), qos))
 
     def close(self) -> None:
         """Ends the subscriptions."""
@@ -101,23 +97,15 @@ class ObservationAssembler:
         self._subscriptions.append(self._node.create_subscription(kind, topic, receive, COMMAND_QOS))
 
     def _on_joints(self, message: JointState) -> None:
-        try:
-            position, velocity, effort = self._joints.read(message)
-        except UserError as error:
-            self._node.say("joint_states", str(error))
-            return
+        fields = self._joints.fields(message)
         stamp = from_time(message.header.stamp)
         if "joints" in self._parts and stamp < self._parts["joints"].stamp:
             self._images.clear()  # time jumped back: frames of the old time line are none of the new one's
-        self._parts["joints"] = _Part(stamp, {"joint_position": position, "joint_velocity": velocity, "joint_effort": effort})
+        self._parts["joints"] = _Part(stamp, fields)
         self._try_deliver()
 
     def _on_image(self, name: str, message: Image) -> None:
-        try:
-            self._images[name] = _Part(from_time(message.header.stamp), {"image": from_image(message)})
-        except UserError as error:
-            self._node.say(f"camera {name}", str(error))
-            return
+        self._images[name] = _Part(from_time(message.header.stamp), {"image": from_image(message)})
         if self._lockstep:
             self._try_deliver()
 
@@ -125,21 +113,22 @@ class ObservationAssembler:
         joints = self._parts.get("joints")
         if joints is None or any(source not in self._parts or self._parts[source].stamp != joints.stamp for source in self._sources):
             return
-        images = {}
+        images, image_stamps = {}, {}
         for name, camera in self._cameras.items():
             frame = self._images.get(name)
             if frame is None or not self._usable(frame, camera, joints.stamp):
                 return
-            images[name] = frame.fields["image"]
+            images[name], image_stamps[name] = frame.fields["image"], frame.stamp
         fields: dict[str, Any] = {}
         for source in self._sources:
             fields |= self._parts[source].fields
-        self._deliver(Observation(stamp=joints.stamp, images=images, **fields))
+        self._deliver(Observation(stamp=joints.stamp, images=images, image_stamps=image_stamps, **fields))
 
     def _usable(self, frame: _Part, camera: Camera, now: float) -> bool:
         """Whether a frame is the one due in lock-step, or else fresh enough."""
         if self._lockstep:
             return camera.frame_index(frame.stamp) == camera.frame_index(now)
-        fresh = now - frame.stamp <= max(_STALE_FRAMES / camera.rate, _SHORTEST_STALE)
+        # An image from the future is no fresher: it comes from a clock that is not the robot's.
+        fresh = abs(now - frame.stamp) <= max(_STALE_FRAMES / camera.rate, _SHORTEST_STALE)
         self._node.say(f"camera {camera.name}", None if fresh else f"stale, the last image is {now - frame.stamp:.2f} s old")
         return fresh

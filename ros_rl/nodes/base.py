@@ -6,14 +6,15 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
-from rclpy.clock import Clock, ClockType
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
 from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException, ParameterException
 from rclpy.executors import ExternalShutdownException
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
@@ -21,16 +22,18 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
 from rclpy.signals import SignalHandlerOptions
 from rclpy.timer import Timer
+from rclpy.utilities import ok
+from rosgraph_msgs.msg import Clock as ClockMessage
 
 from ros_rl.errors import RobotFault, UserError
+from ros_rl.nodes.environment import BAD_INPUT, FAILURE, LAUNCHER, ros_domain
 from ros_rl.nodes.executor import spin_nodes
 from ros_rl.nodes.parameters import Parameter, Value
+from ros_rl.sim.gl import check_variable
 
-LAUNCHER = "ROS_RL_LAUNCHER"  # environment variable: the process whose end ends this one
-BAD_INPUT = 2
-FAILURE = 1
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 _DIAGNOSTICS_PERIOD = 1.0
+REPEAT_AFTER = 0.1  # s after which lock-step publishes again what nobody answered
 # Threads take turns often: the control loop must not wait 5 ms for a callback to let go of the interpreter.
 SWITCH_INTERVAL = 2e-4  # s
 _DECIMAL = re.compile(r"\d+\.\d+")
@@ -99,7 +102,8 @@ class StackNode(LifecycleNode):
     """A lifecycle node of the stack.
 
     A subclass implements `configure`, `activate`, `deactivate` and `release`; the last two also clean up after a
-    transition that failed half way. What they raise becomes one logged line and a failed transition; with `autostart`
+    transition that failed half way. Topics, services, clients and timers that were opened since `configure` began are
+    closed after `release`. What a transition raises becomes one logged line and a failed transition; with `autostart`
     the process then ends with the matching exit code. An exception in a callback is reported and does not end the node.
     """
 
@@ -124,6 +128,7 @@ class StackNode(LifecycleNode):
         self.trace: Callable[[str, float], None] | None = None
         self._starting = False
         self._said: dict[str, str] = {}
+        self._own: set[object] | None = None  # what the node had before `configure`
         self._diagnostics = self.create_publisher(DiagnosticArray, "diagnostics", 10)
         self.every(_DIAGNOSTICS_PERIOD, self.publish_diagnostics)
 
@@ -227,13 +232,17 @@ class StackNode(LifecycleNode):
         """Pauses work."""
 
     def release(self) -> None:
-        """Gives back what `configure` took."""
+        """Gives back what `configure` took, other than topics, services, clients and timers."""
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """ROS lifecycle: unconfigured to inactive."""
+        self._own = self._entities()
         result = self._transition(self.configure)
         if result != TransitionCallbackReturn.SUCCESS:
-            self.release()
+            try:
+                self._release()
+            except Exception as error:
+                self.get_logger().error(describe(error))
         return result
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -249,7 +258,7 @@ class StackNode(LifecycleNode):
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         """ROS lifecycle: inactive to unconfigured."""
-        return self._transition(self.release)
+        return self._transition(self._release)
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
         """ROS lifecycle: any state to finalized."""
@@ -261,7 +270,33 @@ class StackNode(LifecycleNode):
         try:
             self.deactivate()
         finally:
+            self._release()
+
+    def _release(self) -> None:
+        try:
             self.release()
+        finally:
+            self._close_opened()
+
+    def _entities(self) -> set[Any]:
+        return {*self.publishers, *self.subscriptions, *self.services, *self.clients, *self.timers}
+
+    def _close_opened(self) -> None:
+        """Closes whatever was opened since `configure` began."""
+        if self._own is None:
+            return
+        own, self._own = self._own, None
+        pairs: tuple[tuple[Iterable[Any], Callable[[Any], bool]], ...] = (
+            (self.publishers, self.destroy_publisher),
+            # A subscription to /clock is rclpy's: it opens one when `use_sim_time` is set later on.
+            ([entry for entry in self.subscriptions if entry.msg_type is not ClockMessage], self.destroy_subscription),
+            (self.services, self.destroy_service),
+            (self.clients, self.destroy_client),
+            (self.timers, self.destroy_timer),
+        )
+        for entities, destroy in pairs:
+            for entity in set(entities) - own:
+                destroy(entity)
 
     def _transition(self, action: Callable[[], None]) -> TransitionCallbackReturn:
         self.failure = None
@@ -281,9 +316,7 @@ def start_ros(arguments: Sequence[str] = ()) -> None:
     Raises:
         UserError: the environment or the arguments do not fit; the message names the variable.
     """
-    domain = os.environ.get("ROS_DOMAIN_ID", "0") or "0"
-    if not domain.isdecimal() or int(domain) > 232:
-        raise UserError(f"ROS_DOMAIN_ID='{domain}' is no whole number from 0 to 232")
+    ros_domain()
     try:
         rclpy.init(args=list(arguments), signal_handler_options=SignalHandlerOptions.NO)
     except Exception as error:  # rclpy raises bare exceptions of its C layer here
@@ -311,9 +344,9 @@ def spin(nodes: Sequence[StackNode], until: Callable[[], bool] = lambda: False) 
         for node in nodes:
             node.autostart()
         starting = False
-        launcher = int(os.environ.get(LAUNCHER, os.getppid()))
+        launcher = os.environ.get(LAUNCHER)
         # A launcher that was killed could not end its nodes: they notice, and bring the robot to rest themselves.
-        spin_nodes(nodes, lambda: stop.is_set() or os.getppid() != launcher or until())
+        spin_nodes(nodes, lambda: stop.is_set() or (launcher is not None and str(os.getppid()) != launcher) or until())
     except (ExternalShutdownException, KeyboardInterrupt):
         pass
     finally:
@@ -325,12 +358,13 @@ def spin(nodes: Sequence[StackNode], until: Callable[[], bool] = lambda: False) 
                 node.get_logger().error(describe(error))
 
 
-def run(make: Callable[[], Sequence[StackNode]], arguments: Sequence[str] | None = None) -> int:
+def run(make: Callable[[], Sequence[StackNode]]) -> int:
     """The `main` of a process: runs the nodes that `make` returns, and returns the exit code, 2 for bad input and 1 for a fault."""
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.default_int_handler)
-        start_ros(sys.argv if arguments is None else arguments)
+        check_variable()
+        start_ros(sys.argv)
         nodes = make()
         try:
             spin(nodes)
@@ -346,6 +380,6 @@ def run(make: Callable[[], Sequence[StackNode]], arguments: Sequence[str] | None
         print(f"ros_rl: {error}", file=sys.stderr)
         return FAILURE
     finally:
-        if rclpy.ok():
+        if ok():
             rclpy.shutdown()
     return 0

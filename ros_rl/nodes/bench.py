@@ -4,7 +4,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,13 @@ from rclpy.node import Node
 from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory
 
-from ros_rl.bringup import graph
+from ros_rl.bringup import Graph, bringup_named, graph
 from ros_rl.hardware.interface import JointCommand
 from ros_rl.hardware.pacing import Pacer
 from ros_rl.nodes.base import SWITCH_INTERVAL, StackNode, spin, start_ros
 from ros_rl.nodes.composed_node import make
 from ros_rl.nodes.hardware_node import HardwareNode
-from ros_rl.nodes.messages import COMMAND_QOS, STREAM_QOS, to_joint_state, to_trajectory
+from ros_rl.nodes.messages import COMMAND_QOS, STREAM_QOS, from_time, to_joint_state, to_trajectory
 from ros_rl.robots.spec import RobotSpec, load_robot
 
 HOPS = (("observation", "policy"), ("policy", "safety"), ("safety", "command"))
@@ -58,7 +57,7 @@ class _Echo(Node):
         publisher = self.create_publisher(JointTrajectory, target, STREAM_QOS)
 
         def receive(message: Any) -> None:
-            trace(place, message.header.stamp.sec + message.header.stamp.nanosec * 1e-9)
+            trace(place, from_time(message.header.stamp))
             publisher.publish(turn(message))
 
         self.create_subscription(kind, source, receive, COMMAND_QOS)
@@ -71,9 +70,11 @@ def bare_loop(spec: RobotSpec, seconds: float) -> Trace:
     positions = np.array(home[: len(spec.joints)])
     source = Node("echo_source")
     publisher = source.create_publisher(JointState, "echo/state", STREAM_QOS)
-    source.create_subscription(
-        JointTrajectory, "echo/command", lambda m: trace("command", m.header.stamp.sec + m.header.stamp.nanosec * 1e-9), COMMAND_QOS
-    )
+
+    def arrive(message: JointTrajectory) -> None:
+        trace("command", from_time(message.header.stamp))
+
+    source.create_subscription(JointTrajectory, "echo/command", arrive, COMMAND_QOS)
 
     def turn(message: JointState) -> JointTrajectory:
         turned = to_trajectory(JointCommand(spec.joint_names, positions, 0.0), spec.command_mode)
@@ -92,7 +93,7 @@ def bare_loop(spec: RobotSpec, seconds: float) -> Trace:
         while not stop.is_set():
             tick += 1
             message = to_joint_state(tick * spec.period, spec.measured_names, home, home, home)
-            trace("observation", message.header.stamp.sec + message.header.stamp.nanosec * 1e-9)
+            trace("observation", from_time(message.header.stamp))
             publisher.publish(message)
             pacer.wait()
 
@@ -112,14 +113,13 @@ def bare_loop(spec: RobotSpec, seconds: float) -> Trace:
     return trace
 
 
-def stack_loop(bringup: str, task: str, rate: float, seconds: float) -> tuple[Trace, int, int]:
-    """Runs the composed graph of a bring-up in real time.
+def stack_loop(described: Graph, seconds: float) -> tuple[Trace, int, int]:
+    """Runs a graph composed in this process, in real time.
 
     Returns:
         its trace, the number of control periods, and the number of missed deadlines.
     """
     trace = Trace()
-    described = graph(bringup, {"tasks": task, "control_rate": str(rate), "namespace": "bench"})
     nodes: list[StackNode] = []
     for description in described.nodes:
         if description.executable != "task_node":
@@ -135,18 +135,22 @@ def stack_loop(bringup: str, task: str, rate: float, seconds: float) -> tuple[Tr
     return trace, hardware.pacer.ticks, hardware.pacer.overruns
 
 
-def measure(bringup: str, robot: str, task: str, rate: float, seconds: float) -> dict[str, Any]:
+def measure(bringup: str, rate: float, seconds: float) -> dict[str, Any]:
     """Measures the stack between two runs of the bare nodes, so that a machine that drifts favours neither.
 
     Returns:
         JSON-ready figures: times in µs, ratios of medians in the same run.
+
+    Raises:
+        UserError: there is no such bring-up, or its policy does not fit the rate.
     """
-    spec = replace(load_robot(robot), control_rate=rate)
+    described = graph(bringup, {"tasks": bringup_named(bringup).plain_task, "control_rate": str(rate), "namespace": "bench"})
+    spec = load_robot(bringup_named(bringup).robot, rate)
     start_ros()
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
         before = bare_loop(spec, seconds / 4 + _SETTLE)
-        trace, ticks, overruns = stack_loop(bringup, task, rate, seconds + _SETTLE)
+        trace, ticks, overruns = stack_loop(described, seconds + _SETTLE)
         bare = (before, bare_loop(spec, seconds / 4 + _SETTLE))
     finally:
         rclpy.shutdown()
@@ -157,10 +161,10 @@ def measure(bringup: str, robot: str, task: str, rate: float, seconds: float) ->
         hops[f"{start}→{end}"] = {**_percentiles(ours), "bare_p50": round(float(np.median(theirs)), 1), "ratio": _ratio(ours, theirs)}
     ours = trace.latency("observation", "command") * 1e6
     theirs = np.concatenate([one.latency("observation", "command") for one in bare]) * 1e6
-    jitter = np.abs(trace.periods() - 1.0 / rate) * 1e6
+    jitter = np.abs(trace.periods() - spec.period) * 1e6
     return {
-        "robot": robot,
-        "rate": rate,
+        "robot": spec.name,
+        "rate": spec.control_rate,
         "seconds": seconds,
         "ticks": ticks,
         "overruns": overruns,

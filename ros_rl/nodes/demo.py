@@ -3,8 +3,10 @@
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.executors import SingleThreadedExecutor
@@ -15,13 +17,12 @@ from std_msgs.msg import String
 from ros_rl.bringup import Graph
 from ros_rl.errors import RobotFault
 from ros_rl.nodes.base import start_ros
-from ros_rl.nodes.launcher import GraphProcesses
+from ros_rl.nodes.launcher import SILENCE, GraphProcesses
 from ros_rl.nodes.messages import STREAM_QOS, TASK_STATE_QOS, JointReader, from_privileged, from_time
 from ros_rl.robots.spec import RobotSpec
-from ros_rl.sim.film import Pose, Take
+from ros_rl.sim.film import Moment, Take
 
-_SILENCE = 30.0  # s without a task state or a joint state after which the graph counts as stuck
-_OVER = ("success", "failure", "timeout", "discarded")
+OVER = ("success", "failure", "timeout", "discarded")  # the task states that end an episode
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,11 @@ class EpisodeResult:
     seed: int
     reason: str
 
-    def as_json(self) -> dict[str, object]:
-        """Returns what summary.json holds."""
-        return asdict(self)
-
 
 class Recorder(Node):
     """Follows the task node's episodes, the hardware node's counts, and the poses to film."""
 
-    def __init__(self, spec: RobotSpec, namespace: str, frame_rate: float, on_change: Callable[[dict], None]):
+    def __init__(self, spec: RobotSpec, namespace: str, frame_rate: float, on_change: Callable[[dict[str, Any]], None]):
         """Opens the subscriptions.
 
         Args:
@@ -58,12 +55,14 @@ class Recorder(Node):
         self.takes: list[Take] = []
         self.heard = time.monotonic()
         self._joints = JointReader(spec.measured_names)
-        self._period = 1.0 / frame_rate
+        self._frame_rate = frame_rate
         self._on_change = on_change
-        self._state: dict = {}
-        self._ended: dict | None = None
-        self._privileged: dict = {}
-        self._poses: list[Pose] = []
+        self._state: dict[str, Any] = {}
+        self._ended: dict[str, Any] | None = None
+        self._privileged: dict[str, np.ndarray] = {}
+        self._moments: list[Moment] = []
+        self._filming = True
+        self._frame = -1
         self._last_stamp = 0.0
         self._counts = {"limited": 0, "overruns": 0}
         self.create_subscription(String, "task/state", self._on_state, TASK_STATE_QOS)
@@ -76,10 +75,13 @@ class Recorder(Node):
         self._state = json.loads(message.data)
         word = self._state["state"]
         if word == "running":
-            self.takes.append(Take(self._state["instruction"], self._poses))
-        elif word in _OVER:
+            self.takes.append(Take(self._state["instruction"], self._moments))
+            self._filming = True
+        elif word in OVER:
             self._ended = self._state
-            self.takes[-1].success = word == "success"
+            self._filming = False
+            if self.takes:
+                self.takes[-1].success = word == "success"
         self._on_change(self._state)
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
@@ -89,10 +91,10 @@ class Recorder(Node):
             if "overruns" not in values or self._ended is None:
                 continue
             counts = {name: int(values[name]) for name in self._counts}
-            grown = {name: counts[name] - self._counts[name] for name in counts}
-            ended, self._ended, self._counts = self._ended, None, counts
-            fields = {name: ended[name] for name in ("instruction", "seconds", "seed", "reason")}
-            self.results.append(EpisodeResult(success=ended["state"] == "success", **grown, **fields))
+            fields: dict[str, Any] = {name: counts[name] - self._counts[name] for name in counts}
+            fields |= {name: self._ended[name] for name in ("instruction", "seconds", "seed", "reason")}
+            self.results.append(EpisodeResult(success=self._ended["state"] == "success", **fields))
+            self._ended, self._counts = None, counts
 
     def _on_privileged(self, message: JointState) -> None:
         self._privileged = from_privileged(message)
@@ -101,14 +103,21 @@ class Recorder(Node):
         self.heard = time.monotonic()
         stamp = from_time(message.header.stamp)
         if stamp < self._last_stamp:  # a new episode; it may be under way before the task node says so
-            self._poses = []
+            self._moments, self._filming, self._frame = [], True, -1
         self._last_stamp = stamp
-        if self._state.get("state") not in _OVER and stamp >= len(self._poses) * self._period - 1e-6:
-            self._poses.append(Pose(stamp, self._joints.read(message)[0], self._privileged))
+        frame = int(stamp * self._frame_rate + 1e-6)
+        if self._filming and frame > self._frame:
+            self._frame = frame
+            self._moments.append(Moment(stamp, self._joints.read(message)[0], self._privileged))
 
 
 def run_episodes(
-    spec: RobotSpec, described: Graph, episodes: int, frame_rate: float, on_change: Callable[[dict], None], log: Callable[[str], None]
+    spec: RobotSpec,
+    described: Graph,
+    episodes: int,
+    frame_rate: float,
+    on_change: Callable[[dict[str, Any]], None],
+    log: Callable[[str], None],
 ) -> tuple[list[EpisodeResult], list[Take]]:
     """Starts the graph, lets the task node run its episodes, and ends it.
 
@@ -134,9 +143,11 @@ def run_episodes(
                     executor.spin_once(timeout_sec=0.1)
                     if (code := running.ended()) is not None:
                         raise RobotFault(f"the graph ended with exit code {code} after {len(recorder.results)} of {episodes} episodes")
-                    if time.monotonic() - recorder.heard > _SILENCE:
+                    if running.processes.get("task_node") is not None and running.processes["task_node"].poll() is not None:
+                        raise RobotFault(f"the task node ended after {len(recorder.results)} of {episodes} episodes")
+                    if time.monotonic() - recorder.heard > SILENCE:
                         raise RobotFault(
-                            f"nothing came from the graph for {_SILENCE:g} s after {len(recorder.results)} of {episodes} episodes"
+                            f"nothing came from the graph for {SILENCE:g} s after {len(recorder.results)} of {episodes} episodes"
                         )
             finally:
                 running.stop()

@@ -7,77 +7,43 @@ group sees to that across both.
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
+from typing import Any
 
 from rclpy.event_handler import QoSSubscriptionEventType
 from rclpy.executors import ExternalShutdownException, ShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
-from rclpy.subscription import Subscription
 from rclpy.waitable import Waitable
 
 _LOOK_AROUND = 0.1  # s between looks at whether to stop, while nothing happens
+_KINDS = ("subscriptions", "timers", "clients", "services", "guards", "waitables")
 
 
-def _of_subscription(waitable: Waitable) -> bool:
+class _View:
+    """A node of which an executor sees some kinds of entities only; of its waitables the topic events, or all others."""
+
+    def __init__(self, node: Node, kinds: Collection[str], topic_events: bool = False):
+        self._node = node
+        self._topic_events = topic_events
+        for kind in _KINDS:
+            if kind not in kinds:
+                setattr(self, kind, ())
+
+    def __getattr__(self, name: str) -> Any:
+        seen = getattr(self._node, name)
+        return [waitable for waitable in seen if _is_topic_event(waitable) == self._topic_events] if name == "waitables" else seen
+
+
+def _is_topic_event(waitable: Waitable) -> bool:
     return isinstance(getattr(waitable, "event_type", None), QoSSubscriptionEventType)
-
-
-class _Topics:
-    """The subscriptions of a node, for an executor that shall wait for nothing else of it."""
-
-    timers: Collection[object] = ()
-    clients: Collection[object] = ()
-    services: Collection[object] = ()
-    guards: Collection[object] = ()
-    waitables: Collection[object] = ()
-
-    def __init__(self, node: Node):
-        self._node = node
-
-    @property
-    def subscriptions(self) -> Iterable[Subscription]:
-        return self._node.subscriptions
-
-
-class _TopicEvents:
-    """The QoS events of a node's subscriptions. Who waits for one is woken by every message, so they are looked at now and then."""
-
-    subscriptions: Collection[object] = ()
-    timers: Collection[object] = ()
-    clients: Collection[object] = ()
-    services: Collection[object] = ()
-    guards: Collection[object] = ()
-
-    def __init__(self, node: Node):
-        self._node = node
-
-    @property
-    def waitables(self) -> Iterable[Waitable]:
-        return [waitable for waitable in self._node.waitables if _of_subscription(waitable)]
-
-
-class _AllButTopics:
-    """Everything else of a node."""
-
-    subscriptions: Collection[Subscription] = ()
-
-    def __init__(self, node: Node):
-        self._node = node
-
-    @property
-    def waitables(self) -> Iterable[Waitable]:
-        return [waitable for waitable in self._node.waitables if not _of_subscription(waitable)]
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._node, name)
 
 
 class _Executor(SingleThreadedExecutor):
     """Waits for parts of nodes."""
 
-    parts: Collection[object] = ()
+    parts: Collection[_View] = ()
 
-    def get_nodes(self) -> list[object]:
+    def get_nodes(self) -> list[Any]:
         return list(self.parts)
 
 
@@ -86,9 +52,10 @@ def spin_nodes(nodes: Collection[Node], stopped: Callable[[], bool]) -> None:
     data, events, rest = _Executor(), _Executor(), _Executor()
     for node in nodes:
         rest.add_node(node)  # so that new services wake it
-    data.parts = [_Topics(node) for node in nodes]
-    events.parts = [_TopicEvents(node) for node in nodes]
-    rest.parts = [_AllButTopics(node) for node in nodes]
+    data.parts = [_View(node, ["subscriptions"]) for node in nodes]
+    # Who waits for a topic's QoS events is woken by every message, so they are looked at now and then.
+    events.parts = [_View(node, ["waitables"], topic_events=True) for node in nodes]
+    rest.parts = [_View(node, ["timers", "clients", "services", "guards", "waitables"]) for node in nodes]
 
     def serve() -> None:
         while not stopped():

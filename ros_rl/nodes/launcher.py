@@ -14,8 +14,9 @@ import yaml
 
 from ros_rl.bringup import Graph, NodeDescription, ends_the_graph, processes
 from ros_rl.errors import UserError
-from ros_rl.nodes.base import LAUNCHER
+from ros_rl.nodes.environment import LAUNCHER, ros_domain
 
+SILENCE = 30.0  # s without a message after which a graph counts as stuck
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _PATIENCE = (4.0, 2.0)  # s after each of them
 
@@ -23,16 +24,15 @@ _PATIENCE = (4.0, 2.0)  # s after each of them
 class GraphProcesses:
     """The running processes of a graph; used as a context, so that none is left behind."""
 
-    def __init__(self, described: Graph, environment: Mapping[str, str] | None = None, quiet: bool = False):
+    def __init__(self, described: Graph, quiet: bool = False):
         """Prepares the processes; `__enter__` starts them.
 
         Args:
             described: what to start.
-            environment: added to that of this process.
             quiet: whether the nodes' logs are kept in a file instead of shown.
         """
         self._described = described
-        self._environment = dict(os.environ) | dict(environment or {}) | {LAUNCHER: str(os.getpid())}
+        self._environment = dict(os.environ) | {LAUNCHER: str(os.getpid())}
         self._quiet = quiet
         self._folder = tempfile.TemporaryDirectory(prefix="ros_rl-")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -44,6 +44,7 @@ class GraphProcesses:
         return Path(self._folder.name) / "nodes.log"
 
     def __enter__(self) -> "GraphProcesses":
+        ros_domain()  # said once here instead of by every node
         descriptions = processes(self._described)
         if len(descriptions) > 1 and self._environment.get("ROS_AUTOMATIC_DISCOVERY_RANGE") == "OFF":
             raise UserError("ROS_AUTOMATIC_DISCOVERY_RANGE=OFF hides nodes of other processes; set it to LOCALHOST, or use composed:=true")

@@ -11,7 +11,7 @@ from sensor_msgs.msg import CameraInfo, Image, Imu, JointState
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from ros_rl.errors import UserError
-from ros_rl.hardware.interface import NANOSECONDS, JointCommand
+from ros_rl.hardware.interface import NANOSECONDS, JointCommand, Observation
 from ros_rl.robots.spec import Camera, CommandMode
 
 COMMAND_QOS = QoSProfile(depth=1, history=HistoryPolicy.KEEP_LAST, reliability=ReliabilityPolicy.RELIABLE)
@@ -83,6 +83,10 @@ class JointReader:
         position, velocity, effort = (np.array(field)[order] if len(field) else np.zeros(len(order)) for field in fields.values())
         return position, velocity, effort
 
+    def fields(self, message: JointState) -> dict[str, np.ndarray]:
+        """Returns what `read` does as fields of an observation."""
+        return dict(zip(("joint_position", "joint_velocity", "joint_effort"), self.read(message), strict=True))
+
 
 def to_joint_state(stamp: float, names: Sequence[str], position: np.ndarray, velocity: np.ndarray, effort: np.ndarray) -> JointState:
     """Builds a joint state."""
@@ -107,11 +111,13 @@ def from_trajectory(message: JointTrajectory, mode: CommandMode) -> JointCommand
     return JointCommand(tuple(message.joint_names), values, from_time(message.header.stamp), message.header.frame_id)
 
 
-def to_imu(stamp: float, frame: str, quat: np.ndarray, gyro: np.ndarray, acc: np.ndarray) -> Imu:
-    """Builds an IMU message from a quaternion (w, x, y, z), rad/s and m/s²."""
+def to_imu(observation: Observation, frame: str | None) -> Imu:
+    """Builds an IMU message from an observation of a robot that has one; `frame` is the sensor's."""
+    quat, gyro, acc = observation.base_quat, observation.base_gyro, observation.base_acc
+    assert quat is not None and gyro is not None and acc is not None
     message = Imu()
-    message.header.stamp = to_time(stamp)
-    message.header.frame_id = frame
+    message.header.stamp = to_time(observation.stamp)
+    message.header.frame_id = frame or ""
     o, w, a = message.orientation, message.angular_velocity, message.linear_acceleration
     o.w, o.x, o.y, o.z = quat.tolist()
     w.x, w.y, w.z = gyro.tolist()
@@ -119,16 +125,22 @@ def to_imu(stamp: float, frame: str, quat: np.ndarray, gyro: np.ndarray, acc: np
     return message
 
 
-def from_imu(message: Imu) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns quaternion (w, x, y, z), angular velocity and acceleration."""
+def from_imu(message: Imu) -> dict[str, np.ndarray]:
+    """Returns attitude, angular velocity and acceleration as fields of an observation."""
     o, w, a = message.orientation, message.angular_velocity, message.linear_acceleration
-    return np.array([o.w, o.x, o.y, o.z]), np.array([w.x, w.y, w.z]), np.array([a.x, a.y, a.z])
+    return {
+        "base_quat": np.array([o.w, o.x, o.y, o.z]),
+        "base_gyro": np.array([w.x, w.y, w.z]),
+        "base_acc": np.array([a.x, a.y, a.z]),
+    }
 
 
-def to_odometry(stamp: float, position: np.ndarray, velocity: np.ndarray) -> Odometry:
-    """Builds an odometry message; the velocity is in the world, and so is `child_frame_id`."""
+def to_odometry(observation: Observation) -> Odometry:
+    """Builds an odometry message from an observation that has one; the velocity is in the world, and so is `child_frame_id`."""
+    position, velocity = observation.base_position, observation.base_velocity
+    assert position is not None and velocity is not None
     message = Odometry(child_frame_id="odom")
-    message.header.stamp = to_time(stamp)
+    message.header.stamp = to_time(observation.stamp)
     message.header.frame_id = "odom"
     p, v = message.pose.pose.position, message.twist.twist.linear
     p.x, p.y, p.z = position.tolist()
@@ -136,8 +148,8 @@ def to_odometry(stamp: float, position: np.ndarray, velocity: np.ndarray) -> Odo
     return message
 
 
-def from_odometry(message: Odometry) -> tuple[np.ndarray, np.ndarray]:
-    """Returns position and linear velocity in the world.
+def from_odometry(message: Odometry) -> dict[str, np.ndarray]:
+    """Returns position and linear velocity in the world as fields of an observation.
 
     Where the twist is in the body (`child_frame_id` differs from `frame_id`, as REP 147 has it), it is rotated by the
     message's own attitude.
@@ -147,7 +159,7 @@ def from_odometry(message: Odometry) -> tuple[np.ndarray, np.ndarray]:
     if message.child_frame_id != message.header.frame_id:
         axis = np.array([o.x, o.y, o.z])
         velocity = velocity + 2.0 * np.cross(axis, np.cross(axis, velocity) + o.w * velocity)
-    return position, velocity
+    return {"base_position": position, "base_velocity": velocity}
 
 
 def to_image(stamp: float, frame: str, image: np.ndarray) -> Image:

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from ros_rl.errors import UserError, unknown
+from ros_rl.safety.filters import FILTERS
 
 Value = bool | int | float | str | list[str] | list[float]
 
@@ -41,8 +42,10 @@ class Parameter:
             raise UserError(f"{self.name} must be {self.expected()}, got {value!r}")
         if isinstance(value, int | float) and not isinstance(value, bool) and not self.minimum <= value <= self.maximum:
             raise UserError(f"{self.name} must be {self.expected()}, got {value}")
-        if self._numbers and not (len(value) == len(self.default) and all(map(math.isfinite, value))):  # type: ignore[arg-type]
-            raise UserError(f"{self.name} must be {self.expected()}, got {value}")
+        if isinstance(value, list) and isinstance(self.default, list) and self._numbers:
+            finite = all(isinstance(entry, int | float) and math.isfinite(entry) for entry in value)
+            if len(value) != len(self.default) or not finite:
+                raise UserError(f"{self.name} must be {self.expected()}, got {value}")
         if self.choices and value not in self.choices:
             raise unknown(f"value of {self.name}", str(value), self.choices)
         return value
@@ -82,15 +85,25 @@ class Parameter:
         if self.unit:
             words += f" in {self.unit}"
         if math.isfinite(self.minimum) and math.isfinite(self.maximum):
-            return f"{words} from {self.minimum:g} to {self.maximum:g}"
+            return f"{words} from {_short(self.minimum)} to {_short(self.maximum)}"
         if math.isfinite(self.minimum):
-            return f"{words}, at least {self.minimum:g}"
+            return f"{words}, at least {_short(self.minimum)}"
         return words
+
+    def default_text(self) -> str:
+        """Returns the default as one would type it; empty for an empty one."""
+        if isinstance(self.default, list):
+            return ", ".join(map(str, self.default))
+        return str(self.default).lower() if isinstance(self.default, bool) else str(self.default)
+
+
+def _short(number: float) -> str:
+    return str(int(number)) if number == int(number) else f"{number:g}"
 
 
 ROBOT = Parameter("robot", "arm", "Robot by name, or a path to its robot.yaml.")
 TASK = Parameter("task", "", "Task by name, or a path to its file; empty: none.", dynamic=True)
-SEED = Parameter("seed", 0, "Seed of the first episode.", minimum=0, dynamic=True)
+SEED = Parameter("seed", 0, "Seed of the first episode.", minimum=0, maximum=2**31 - 1, dynamic=True)
 LOCKSTEP = Parameter("lockstep", False, "Advance only when a command answers the last observation.")
 AUTOSTART = Parameter("autostart", True, "Configure and activate the node when it starts.")
 CAMERAS = Parameter("cameras", [""], "Cameras to use; empty: none.")
@@ -147,7 +160,7 @@ POLICY_NODE = (
 SAFETY_NODE = (
     ROBOT,
     AUTOSTART,
-    Parameter("filter", "none", "What keeps actions safe before the guard.", choices=("none",)),
+    Parameter("filter", "none", "What keeps actions safe before the guard.", choices=tuple(FILTERS)),
     LOCKSTEP,
     CONTROL_RATE,
 )
@@ -194,11 +207,7 @@ def table() -> str:
     for node, parameters in NODES.items():
         lines += ["", f"## {node}", "", "| parameter | default | meaning | value |", "|---|---|---|---|"]
         for parameter in parameters:
-            default = (
-                ", ".join(str(entry) for entry in parameter.default) if isinstance(parameter.default, list) else str(parameter.default)
-            )
-            if isinstance(parameter.default, bool):
-                default = default.lower()
+            default = parameter.default_text()
             name = f"`{parameter.name}`{' †' if parameter.dynamic else ''}"
             lines.append(f"| {name} | {f'`{default}`' if default else 'empty'} | {parameter.description} | {parameter.expected()} |")
     return "\n".join(lines) + "\n"

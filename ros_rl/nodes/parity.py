@@ -1,9 +1,9 @@
 """Proves that the node graph computes what the in-process loop computes, bit for bit."""
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import rclpy
@@ -16,13 +16,14 @@ from rclpy.task import Future
 from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory
 
-from ros_rl.bringup import Graph, NodeDescription, graph
+from ros_rl.bringup import Graph, NodeDescription, bringup_named, graph
 from ros_rl.errors import RobotFault
 from ros_rl.hardware.guard import Guard, GuardedRobot
 from ros_rl.hardware.mujoco import MujocoRobot
 from ros_rl.learning.rollout import Step, run_episode
 from ros_rl.nodes.base import start_ros
-from ros_rl.nodes.launcher import GraphProcesses
+from ros_rl.nodes.environment import isolate
+from ros_rl.nodes.launcher import SILENCE, GraphProcesses
 from ros_rl.nodes.messages import JointReader, from_time, from_trajectory
 from ros_rl.policies.actors import load_policy
 from ros_rl.policies.runner import PolicyRunner
@@ -32,7 +33,6 @@ from ros_rl.safety.stage import SafetyStage
 from ros_rl.sim.task import load_task
 
 _DEEP = QoSProfile(depth=10_000)
-_SILENCE = 30.0  # s without a new message after which a graph counts as stuck
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,23 +65,26 @@ def in_process(spec: RobotSpec, task_name: str, policy: str, seed: int, steps: i
     )
 
 
-def lockstep_graph(bringup: str, robot: str, task: str, seed: int, composed: bool, mode: str) -> Graph:
+def lockstep_graph(bringup: str, task: str, seed: int, composed: bool, mode: str) -> Graph:
     """Returns a graph that runs one task in lock-step, without a task node to reset it; its policy waits to be started.
 
     Args:
-        bringup: name of the bring-up.
-        robot: name of the robot.
+        bringup: its name.
         task: name of the task.
         seed: of the initial state.
         composed: whether all nodes share one process.
         mode: ``sim``, or ``robot`` for a simulated robot behind the topics of ros2_control.
     """
-    arguments = {"robot": robot, "tasks": task, "seed": str(seed), "lockstep": "true", "composed": str(composed).lower(), "mode": mode}
-    arguments |= {"instruction": load_task(task).instruction, "namespace": f"parity_{robot}"}
+    arguments = {"tasks": task, "seed": str(seed), "composed": str(composed).lower(), "mode": mode}
+    arguments |= {"instruction": load_task(task).instruction, "namespace": f"parity_{bringup}"}
     described = graph(bringup, arguments)
-    nodes = [node for node in described.nodes if node.executable != "task_node"]
-    nodes = [replace(node, parameters={**node.parameters, "autostart": node.executable != "policy_node"}) for node in nodes]
+    nodes = [
+        replace(node, parameters={**node.parameters, "lockstep": True, "autostart": node.executable != "policy_node"})
+        for node in described.nodes
+        if node.executable != "task_node"
+    ]
     if mode == "robot":
+        robot = bringup_named(bringup).robot
         nodes.insert(0, NodeDescription("sim_robot_node", {"robot": robot, "task": task, "seed": seed, "lockstep": True}))
     return replace(described, nodes=tuple(nodes))
 
@@ -120,7 +123,7 @@ def through_ros(spec: RobotSpec, described: Graph, steps: int, progress: Callabl
                 if done > newest:
                     progress(done - newest)
                     newest, since = done, time.monotonic()
-                if running.ended() is not None or time.monotonic() - since > _SILENCE:
+                if running.ended() is not None or time.monotonic() - since > SILENCE:
                     last = (running.log.read_text(errors="replace").strip() or "no log").splitlines()[-1]
                     raise RobotFault(f"the graph stopped after {done} of {steps} steps: {last}")
     finally:
@@ -152,39 +155,34 @@ class PolicyStarter:
             self._answer = self._client.call_async(ChangeState.Request(transition=Transition(id=self._transitions.pop(0))))
 
 
-def compare(
-    bringup: str, robot: str, task: str, plain_task: str, seed: int, steps: int, progress: Callable[[str, int], None]
-) -> dict[str, float]:
+def compare(bringup: str, seed: int, steps: int, progress: Callable[[str, int], None]) -> dict[str, float]:
     """Returns the largest difference between the in-process loop and each kind of graph.
 
+    The graphs in simulation run the bring-up's first task, the one with a simulated robot behind ros2_control its plain task.
+
     Args:
-        bringup: name of the bring-up.
-        robot: name of the robot.
-        task: for the graphs in simulation.
-        plain_task: one whose policy needs no simulator state, for the simulated robot behind ros2_control.
+        bringup: its name.
         seed: of the initial state.
         steps: control ticks.
         progress: called with the kind of graph and the number of new ticks.
+
+    Raises:
+        UserError: there is no such bring-up.
     """
-    spec = load_robot(robot)
+    chosen = bringup_named(bringup)
+    spec, task, plain_task = load_robot(chosen.robot), chosen.tasks[0], chosen.plain_task
     isolate()
     references = {name: in_process(spec, name, load_task(name).policy, seed, steps) for name in {task, plain_task}}
     kinds = {
-        "separate": (task, lockstep_graph(bringup, robot, task, seed, False, "sim")),
-        "composed": (task, lockstep_graph(bringup, robot, task, seed, True, "sim")),
-        "ros2_control": (plain_task, lockstep_graph(bringup, robot, plain_task, seed, False, "robot")),
+        "separate": (task, lockstep_graph(bringup, task, seed, False, "sim")),
+        "composed": (task, lockstep_graph(bringup, task, seed, True, "sim")),
+        "ros2_control": (plain_task, lockstep_graph(bringup, plain_task, seed, False, "robot")),
     }
     start_ros()
     try:
         return {
-            kind: largest_difference(references[name], through_ros(spec, described, steps, lambda n, kind=kind: progress(kind, n)))
+            kind: largest_difference(references[name], through_ros(spec, described, steps, partial(progress, kind)))
             for kind, (name, described) in kinds.items()
         }
     finally:
         rclpy.shutdown()
-
-
-def isolate() -> None:
-    """Keeps a check's graph on this machine, and in a ROS domain of its own unless one was chosen."""
-    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    os.environ.setdefault("ROS_DOMAIN_ID", str(1 + os.getpid() % 100))

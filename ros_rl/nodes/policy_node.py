@@ -13,11 +13,11 @@ from ros_rl.errors import UserError
 from ros_rl.hardware.interface import Observation
 from ros_rl.nodes.assembler import ObservationAssembler
 from ros_rl.nodes.base import StackNode, run
-from ros_rl.nodes.hardware_node import robot_at_rate
 from ros_rl.nodes.messages import COMMAND_QOS, LATCHED_QOS, STREAM_QOS, to_trajectory
 from ros_rl.nodes.parameters import POLICY_NODE
 from ros_rl.policies.actors import load_policy
 from ros_rl.policies.runner import PolicyRunner
+from ros_rl.robots.spec import load_robot
 
 
 class PolicyNode(StackNode):
@@ -28,21 +28,18 @@ class PolicyNode(StackNode):
         super().__init__("policy_node", POLICY_NODE, **options)
         self.runner: PolicyRunner | None = None
         self._assembler: ObservationAssembler | None = None
-        self._entities: list[Any] = []
         self._told: str | None = None
         self._twist: tuple[float, np.ndarray] | None = None
 
     def configure(self) -> None:
         """Loads the bundle and subscribes to what it reads."""
-        self._spec = robot_at_rate(self.value("robot"), self.value("control_rate"))
+        self._spec = load_robot(self.value("robot"), self.value("control_rate"))
         self._default_command = np.array(self.value("command"))
         self._told = self.value("instruction") or None
         self._publisher = self.create_publisher(JointTrajectory, "policy/action", STREAM_QOS)
-        self._entities = [
-            self.create_subscription(Twist, "cmd_vel", self._on_twist, COMMAND_QOS),
-            self.create_subscription(String, "task/instruction", self._on_instruction, LATCHED_QOS),
-            self.create_service(Trigger, "policy/reload", self._on_reload),
-        ]
+        self.create_subscription(Twist, "cmd_vel", self._on_twist, COMMAND_QOS)
+        self.create_subscription(String, "task/instruction", self._on_instruction, LATCHED_QOS)
+        self.create_service(Trigger, "policy/reload", self._on_reload)
         self._load()
 
     def activate(self) -> None:
@@ -51,16 +48,8 @@ class PolicyNode(StackNode):
         self.runner.restart()
 
     def release(self) -> None:
-        """Drops the bundle and the topics."""
-        self.runner = None
-        if self._assembler is not None:
-            self._assembler.close()
-            self._assembler = None
-        for entity in self._entities:
-            (self.destroy_service if hasattr(entity, "srv_type") else self.destroy_subscription)(entity)
-        if self._entities:
-            self.destroy_publisher(self._publisher)
-        self._entities = []
+        """Drops the bundle."""
+        self.runner = self._assembler = None
 
     def _load(self) -> None:
         """Loads the bundle that the parameters name; the old one stays if that fails."""
@@ -82,12 +71,8 @@ class PolicyNode(StackNode):
         if self.runner.policy.spec.reads_instruction and self._told is None:
             self.say("policy", "waits for task/instruction")
             return
-        try:
-            command = self.runner.command(observation.told(self._target_velocity(), self._told or ""))
-        except UserError as error:
-            self.say("policy", str(error))
-            return
         self.say("policy", None)
+        command = self.runner.command(observation.told(self._target_velocity(), self._told or ""))
         self._publisher.publish(to_trajectory(command, self._spec.command_mode))
 
     def _target_velocity(self) -> np.ndarray:
@@ -109,11 +94,8 @@ class PolicyNode(StackNode):
         self._told = message.data
 
     def _on_reload(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        try:
-            self._load()
-            response.success, response.message = True, f"loaded {self.value('policy')}"
-        except UserError as error:
-            response.success, response.message = False, str(error)
+        self._load()
+        response.success, response.message = True, f"loaded {self.value('policy')}"
         return response
 
 

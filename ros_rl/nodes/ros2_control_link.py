@@ -2,15 +2,17 @@
 
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
+from nav_msgs.msg import Odometry
 from rcl_interfaces.msg import ParameterType
 from rcl_interfaces.srv import GetParameters
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
+from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import Float64MultiArray
 from trajectory_msgs.msg import JointTrajectory
 
@@ -62,36 +64,35 @@ class RosControllerLink:
         """
         self.controller = controller
         self._spec = spec
+        self._interface = interface
         self._lockstep = lockstep
         self._max_age = max_age
         self._reader = JointReader(spec.measured_names)
         self._changed = threading.Condition()
-        self._parts: dict[str, tuple[float, dict[str, np.ndarray]]] = {}
+        self._parts: dict[str, tuple[float, dict[str, Any]]] = {}
         self._heard: dict[str, float] = {}
         self._observation: Observation | None = None
-        self._problem = ""
+        self._problem: str | None = None
         self._node = Node("ros2_control_link", namespace=namespace, start_parameter_services=False)
-        from nav_msgs.msg import Odometry
-        from sensor_msgs.msg import Imu, JointState
-
-        self._sources = ["joints"]
-        self._node.create_subscription(JointState, topics[0], self._on_joints, STATE_QOS)
-        if spec.imu_frame:
-            self._sources.append("imu")
-            self._node.create_subscription(Imu, topics[1], self._on_imu, STATE_QOS)
-        if spec.odometry:
-            self._sources.append("odometry")
-            self._node.create_subscription(Odometry, topics[2], self._on_odometry, STATE_QOS)
-        self._topics = dict(zip(("joints", "imu", "odometry"), topics, strict=True))
-        if interface == "joint_trajectory":
-            self._publisher = self._node.create_publisher(JointTrajectory, f"{controller}/joint_trajectory", 1)
-        else:
-            self._publisher = self._node.create_publisher(Float64MultiArray, f"{controller}/commands", 1)
+        self._topics = self._subscribe(topics)
+        kind, topic = (JointTrajectory, "joint_trajectory") if interface == "joint_trajectory" else (Float64MultiArray, "commands")
+        self._publisher = self._node.create_publisher(kind, f"{controller}/{topic}", 1)
         self._client = self._node.create_client(GetParameters, f"{controller}/get_parameters")
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(self._node)
         self._thread = threading.Thread(target=self._spin, name="ros2_control_link", daemon=True)
         self._thread.start()
+
+    def _subscribe(self, topics: tuple[str, str, str]) -> dict[str, str]:
+        """Subscribes to what the robot measures; returns the topic of each source."""
+        sources = {"joints": (JointState, topics[0], self._on_joints)}
+        if self._spec.imu_frame:
+            sources["imu"] = (Imu, topics[1], self._on_imu)
+        if self._spec.odometry:
+            sources["odometry"] = (Odometry, topics[2], self._on_odometry)
+        for kind, topic, receive in sources.values():
+            self._node.create_subscription(kind, topic, receive, STATE_QOS)
+        return {source: topic for source, (_, topic, _) in sources.items()}
 
     def controller_joints(self, timeout: float) -> tuple[str, ...]:
         """Asks the controller for its `joints` parameter.
@@ -132,7 +133,7 @@ class RosControllerLink:
                 return self._observation
             if self._problem:
                 raise RobotFault(self._problem)
-            missing = [self._topics[source] for source in self._sources if source not in self._parts]
+            missing = [topic for source, topic in self._topics.items() if source not in self._parts]
             if missing:
                 raise RobotFault(f"nothing comes on {', '.join(missing)} within {timeout:g} s")
             return None
@@ -144,7 +145,7 @@ class RosControllerLink:
 
     def send(self, names: tuple[str, ...], values: np.ndarray, stamp: float) -> None:
         """Sends one set-point, to be reached within one control period."""
-        if self._publisher.msg_type is Float64MultiArray:
+        if self._interface == "forward_command":
             self._publisher.publish(Float64MultiArray(data=to_array(values)))
             return
         # A real controller drops points that lie in the past, so outside lock-step the stamp is zero: "now".
@@ -164,44 +165,43 @@ class RosControllerLink:
         with suppress(ExternalShutdownException):
             self._executor.spin()
 
-    def _on_joints(self, message) -> None:  # type: ignore[no-untyped-def]
+    def _on_joints(self, message: JointState) -> None:
         if not set(self._spec.measured_names) & set(message.name):
             return  # another publisher on the same topic, such as the gripper's
         try:
-            position, velocity, effort = self._reader.read(message)
+            fields = self._reader.fields(message)
         except UserError as error:
             self._problem = f"{self._topics['joints']}: {error}"
+            self._node.get_logger().warning(self._problem, throttle_duration_sec=1.0)
             return
-        fields = {"joint_position": position, "joint_velocity": velocity, "joint_effort": effort}
-        self._arrived("joints", from_time(message.header.stamp), fields)
+        self._problem = None
+        self._arrived("joints", message, fields)
 
-    def _on_imu(self, message) -> None:  # type: ignore[no-untyped-def]
-        quat, gyro, acc = from_imu(message)
-        self._arrived("imu", from_time(message.header.stamp), {"base_quat": quat, "base_gyro": gyro, "base_acc": acc})
+    def _on_imu(self, message: Imu) -> None:
+        self._arrived("imu", message, from_imu(message))
 
-    def _on_odometry(self, message) -> None:  # type: ignore[no-untyped-def]
-        position, velocity = from_odometry(message)
-        self._arrived("odometry", from_time(message.header.stamp), {"base_position": position, "base_velocity": velocity})
+    def _on_odometry(self, message: Odometry) -> None:
+        self._arrived("odometry", message, from_odometry(message))
 
-    def _arrived(self, source: str, stamp: float, fields: dict[str, np.ndarray]) -> None:
+    def _arrived(self, source: str, message: JointState | Imu | Odometry, fields: dict[str, Any]) -> None:
         with self._changed:
-            self._parts[source] = (stamp, fields)
+            self._parts[source] = (from_time(message.header.stamp), fields)
             self._heard[source] = time.monotonic()
-            if not self._complete(self._sources, source):
+            if not self._complete(source):
                 return
-            merged: dict[str, np.ndarray] = {}
-            for name in self._sources:
+            merged: dict[str, Any] = {}
+            for name in self._topics:
                 merged |= self._parts[name][1]
-            self._observation = Observation(stamp=self._parts["joints"][0], **merged)  # type: ignore[arg-type]
+            self._observation = Observation(stamp=self._parts["joints"][0], **merged)
             self._changed.notify_all()
 
-    def _complete(self, sources: Sequence[str], arrived: str) -> bool:
+    def _complete(self, arrived: str) -> bool:
         """Whether an observation is whole: on a real robot with every joint state, in lock-step when all stamps agree."""
-        if any(source not in self._parts for source in sources):
+        if any(source not in self._parts for source in self._topics):
             return False
         if self._lockstep:
-            return len({self._parts[source][0] for source in sources}) == 1
-        return arrived == "joints" and all(self._fresh(source) for source in sources)
+            return len({self._parts[source][0] for source in self._topics}) == 1
+        return arrived == "joints" and all(self._fresh(source) for source in self._topics)
 
     def _fresh(self, source: str) -> bool:
         """Whether a source still speaks. While one does not, no observation is made, and the guard holds the robot."""

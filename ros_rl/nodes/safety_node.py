@@ -8,10 +8,11 @@ from trajectory_msgs.msg import JointTrajectory
 from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.nodes.assembler import ObservationAssembler
 from ros_rl.nodes.base import StackNode, run
-from ros_rl.nodes.hardware_node import robot_at_rate
 from ros_rl.nodes.messages import COMMAND_QOS, STREAM_QOS, from_trajectory, to_trajectory
 from ros_rl.nodes.parameters import SAFETY_NODE
-from ros_rl.safety.interface import PassThrough, SafetyReport
+from ros_rl.robots.spec import load_robot
+from ros_rl.safety.filters import FILTERS
+from ros_rl.safety.interface import SafetyReport
 from ros_rl.safety.stage import SafetyStage
 
 _STATUS_PERIOD = 0.1  # s
@@ -24,38 +25,25 @@ class SafetyNode(StackNode):
     def __init__(self, **options: Any):
         """Declares parameters."""
         super().__init__("safety_node", SAFETY_NODE, **options)
-        self._assembler: ObservationAssembler | None = None
-        self._subscription: Any = None
         self._observation: Observation | None = None
         self._pending: JointCommand | None = None
         self._report = SafetyReport()
         self._interventions = 0
-        self._status_timer = self.every(_STATUS_PERIOD, self._publish_status)
+        self.every(_STATUS_PERIOD, self._publish_status)
         self._status_publisher = self.create_publisher(DiagnosticStatus, "safety/status", COMMAND_QOS)
 
     def configure(self) -> None:
         """Makes the filter and opens the topics."""
-        self._spec = robot_at_rate(self.value("robot"), self.value("control_rate"))
-        self._stage = SafetyStage(self._spec, PassThrough())
+        self._spec = load_robot(self.value("robot"), self.value("control_rate"))
+        self._stage = SafetyStage(self._spec, FILTERS[self.value("filter")]())
         self._publisher = self.create_publisher(JointTrajectory, "joint_command", STREAM_QOS)
-        self._subscription = self.create_subscription(JointTrajectory, "policy/action", self._on_action, COMMAND_QOS)
+        self.create_subscription(JointTrajectory, "policy/action", self._on_action, COMMAND_QOS)
         if self._stage.reads:  # a topic that nobody reads costs every tick a callback
-            lockstep = self.value("lockstep")
-            self._assembler = ObservationAssembler(self, self._spec, self._stage.reads, (), self._on_observation, lockstep)
+            ObservationAssembler(self, self._spec, self._stage.reads, (), self._on_observation, self.value("lockstep"))
 
     def activate(self) -> None:
         """Forgets what came while it was inactive."""
         self._observation = self._pending = None
-
-    def release(self) -> None:
-        """Closes the topics."""
-        if self._assembler is not None:
-            self._assembler.close()
-            self._assembler = None
-        if self._subscription is not None:
-            self.destroy_subscription(self._subscription)
-            self.destroy_publisher(self._publisher)
-            self._subscription = None
 
     def _on_observation(self, observation: Observation) -> None:
         self._observation = observation

@@ -6,6 +6,7 @@ Joint states are in alphabetical order and hold mimicking joints too, as those o
 
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,15 +23,13 @@ from ros_rl.hardware.mujoco import MujocoRobot
 from ros_rl.hardware.pacing import Pacer
 from ros_rl.hardware.ros2_control import command_interface
 from ros_rl.hardware.units import UnitScale
-from ros_rl.nodes.base import StackNode, run
-from ros_rl.nodes.hardware_node import robot_at_rate
+from ros_rl.nodes.base import REPEAT_AFTER, StackNode, run
 from ros_rl.nodes.messages import from_time, to_imu, to_joint_state, to_odometry
 from ros_rl.nodes.parameters import SIM_ROBOT_NODE
 from ros_rl.nodes.ros2_control_link import STATE_QOS, controller_name
+from ros_rl.robots.spec import load_robot
 from ros_rl.robots.urdf import read_urdf
 from ros_rl.sim.task import load_task
-
-_REPEAT_AFTER = 0.1  # s after which lock-step publishes an unanswered state again
 
 
 class SimRobotNode(StackNode):
@@ -43,16 +42,16 @@ class SimRobotNode(StackNode):
     def __init__(self, **options: Any):
         """Starts the simulation."""
         super().__init__("sim_robot_node", SIM_ROBOT_NODE, **options)
-        self._spec = robot_at_rate(self.value("robot"), self.value("control_rate"))
-        world = load_task(self.value("task")) if self.value("task") else self.value("scene")
-        self._robot = MujocoRobot(self._spec, world, self.value("seed"))
+        self._spec = load_robot(self.value("robot"), self.value("control_rate"))
+        task = load_task(self.value("task")) if self.value("task") else None
+        if task is not None:
+            task.check_robot(self._spec.name)
+        self._robot = MujocoRobot(self._spec, task or self.value("scene"), self.value("seed"))
         self._robot.connect()
         if UnitScale.of(self._spec) is not None:
             raise UserError(f"robot '{self._spec.name}' has devices that do not speak SI units; this simulation of one does")
         self._lockstep = self.value("lockstep")
         self._lock = threading.Lock()
-        self._sent_at = 0.0
-        self._steps = 0
         self._answered = False
         followers = [(j.name, *j.mimic) for j in read_urdf(self._spec.urdf).joints.values() if j.mimic]
         self._followers = [(name, self._spec.measured_names.index(leader), factor, offset) for name, leader, factor, offset in followers]
@@ -64,7 +63,7 @@ class SimRobotNode(StackNode):
         self._odometry = self.create_publisher(Odometry, self.value("odometry_topic"), STATE_QOS) if self._spec.odometry else None
         self._add_controller()
         if self._lockstep:
-            self.every(_REPEAT_AFTER, self._repeat)
+            self.every(REPEAT_AFTER, self._repeat)
         self._stop = threading.Event()
         self._loop = threading.Thread(target=self._run, daemon=True)
 
@@ -152,12 +151,11 @@ class SimRobotNode(StackNode):
 
     def _publish(self, observation: Observation) -> None:
         # In real time a robot stamps with its own clock; in lock-step with the time that it simulates.
-        stamp = observation.stamp if self._lockstep else time.time()
+        observation = observation if self._lockstep else replace(observation, stamp=time.time())
         if self._imu is not None and observation.base_quat is not None:
-            assert observation.base_gyro is not None and observation.base_acc is not None
-            self._imu.publish(to_imu(stamp, self._spec.imu_frame or "", observation.base_quat, observation.base_gyro, observation.base_acc))
-        if self._odometry is not None and observation.base_position is not None and observation.base_velocity is not None:
-            self._odometry.publish(to_odometry(stamp, observation.base_position, observation.base_velocity))
+            self._imu.publish(to_imu(observation, self._spec.imu_frame))
+        if self._odometry is not None and observation.base_position is not None:
+            self._odometry.publish(to_odometry(observation))
         fields = []
         for values, is_position in (
             (observation.joint_position, True),
@@ -166,7 +164,7 @@ class SimRobotNode(StackNode):
         ):
             follow = [values[leader] * factor + (offset if is_position else 0.0) for _, leader, factor, offset in self._followers]
             fields.append(np.concatenate([values, follow])[self._order])
-        self._state.publish(to_joint_state(stamp, self._names, *fields))
+        self._state.publish(to_joint_state(observation.stamp, self._names, *fields))
 
 
 def main() -> int:

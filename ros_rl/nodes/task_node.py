@@ -2,12 +2,12 @@
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-from rcl_interfaces.msg import Parameter as ParameterMessage
-from rcl_interfaces.msg import ParameterType, ParameterValue
 from rcl_interfaces.srv import SetParameters
+from rclpy.parameter import Parameter
 from rclpy.task import Future
 from rclpy.timer import Timer
 from std_msgs.msg import Float64, String
@@ -17,10 +17,9 @@ from ros_rl.errors import UserError
 from ros_rl.hardware.interface import Observation
 from ros_rl.nodes.assembler import ObservationAssembler
 from ros_rl.nodes.base import StackNode, run
-from ros_rl.nodes.hardware_node import robot_at_rate
 from ros_rl.nodes.messages import COMMAND_QOS, LATCHED_QOS, TASK_STATE_QOS
 from ros_rl.nodes.parameters import TASK_NODE
-from ros_rl.robots.spec import RobotSpec
+from ros_rl.robots.spec import RobotSpec, load_robot
 from ros_rl.sim.task import Task, TaskMonitor, load_task
 
 
@@ -43,19 +42,16 @@ class TaskNode(StackNode):
     def __init__(self, **options: Any):
         """Declares parameters."""
         super().__init__("task_node", TASK_NODE, **options)
-        self._assembler: ObservationAssembler | None = None
-        self._entities: list[Any] = []
         self._episode: _Episode | None = None
         self._monitor: TaskMonitor | None = None
         self._starter: Timer | None = None
         self._next = 0
         self._resume_at: float | None = None
         self._last_stamp = 0.0
-        self.finished = False
 
     def configure(self) -> None:
         """Reads the tasks and opens topics and services."""
-        self._spec = robot_at_rate(self.value("robot"), self.value("control_rate"))
+        self._spec = load_robot(self.value("robot"), self.value("control_rate"))
         self._tasks = [load_task(name) for name in self.value("tasks")]
         self._monitors = {task.name: TaskMonitor(task, self._spec) for task in self._tasks}
         if len({task.scene for task in self._tasks}) > 1:
@@ -67,16 +63,14 @@ class TaskNode(StackNode):
         self._reward = self.create_publisher(Float64, "task/reward", COMMAND_QOS)
         self._set_parameters = self.create_client(SetParameters, "hardware_node/set_parameters")
         self._reset = self.create_client(Trigger, "sim/reset")
-        self._entities = [
-            self.create_service(Trigger, f"task/{word}", lambda request, response, word=word: self._on_word(word, response))
-            for word in ("start", "success", "failure", "discard")
-        ]
+        for word in ("start", "success", "failure", "discard"):
+            self.create_service(Trigger, f"task/{word}", partial(self._on_word, word))
         needs = _needs(self._spec) if self._tasks else []
-        self._assembler = ObservationAssembler(self, self._spec, needs, (), self._on_observation, self.value("lockstep"))
+        ObservationAssembler(self, self._spec, needs, (), self._on_observation, self.value("lockstep"))
 
     def activate(self) -> None:
         """Starts with the first task as soon as the simulation answers."""
-        self._next, self._resume_at, self.finished = 0, None, False
+        self._next, self._resume_at = 0, None
         self._say_state("waiting")
         if self._tasks:
             self._starter = self.every(0.05, self._start_when_ready)
@@ -85,19 +79,6 @@ class TaskNode(StackNode):
         """Lets the episode go."""
         self._episode = self._monitor = None
         self._end_waiting()
-
-    def release(self) -> None:
-        """Closes topics and services."""
-        if self._assembler is None:
-            return
-        self._assembler.close()
-        self._assembler = None
-        for service in self._entities:
-            self.destroy_service(service)
-        for client in (self._set_parameters, self._reset):
-            self.destroy_client(client)
-        for publisher in (self._instruction, self._state, self._reward):
-            self.destroy_publisher(publisher)
 
     def _start_when_ready(self) -> None:
         if self._reset.service_is_ready() and self._set_parameters.service_is_ready():
@@ -116,30 +97,32 @@ class TaskNode(StackNode):
         self._next += 1
         self._monitor, self._resume_at = None, None
         self._instruction.publish(String(data=task.instruction))
-        values = {
-            "task": ParameterValue(type=ParameterType.PARAMETER_STRING, string_value=str(task.path)),
-            "seed": ParameterValue(type=ParameterType.PARAMETER_INTEGER, integer_value=self._episode.seed),
-        }
-        changes = [ParameterMessage(name=name, value=value) for name, value in values.items()]
-        request = SetParameters.Request(parameters=changes)
+        changes = [Parameter("task", value=str(task.path)), Parameter("seed", value=self._episode.seed)]
+        request = SetParameters.Request(parameters=[change.to_parameter_msg() for change in changes])
         self._set_parameters.call_async(request).add_done_callback(self.contained("set_parameters", self._on_set))
 
     def _on_set(self, future: Future) -> None:
         refused = [result.reason for result in future.result().results if not result.successful]
         if refused:
-            self.say("task", f"the hardware node refuses: {refused[0]}")
+            self._refused(refused[0])
             return
         self._reset.call_async(Trigger.Request()).add_done_callback(self.contained("sim/reset", self._on_reset))
 
     def _on_reset(self, future: Future) -> None:
         answer = future.result()
         if not answer.success:
-            self.say("task", f"the hardware node refuses: {answer.message}")
+            self._refused(answer.message)
             return
         if self._episode is not None:
             self._monitor = self._monitors[self._episode.task.name]
             self._monitor.reset()
             self._say_state("running")
+
+    def _refused(self, reason: str) -> None:
+        """Ends the run: the episode cannot start, and neither could the next."""
+        self.get_logger().error(f"the hardware node refuses: {reason}")
+        self._next = self._count
+        self._finish("failure", f"the hardware node refuses: {reason}")
 
     def _on_observation(self, observation: Observation) -> None:
         jumped_back = observation.stamp < self._last_stamp
@@ -172,10 +155,9 @@ class TaskNode(StackNode):
         if self._next < self._count:
             self._resume_at = self._last_stamp + self.value("pause")
         else:
-            self.finished = True
             self._say_state("finished")
 
-    def _on_word(self, word: str, response: Trigger.Response) -> Trigger.Response:
+    def _on_word(self, word: str, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         response.success = False
         if word == "start":
             if not self._tasks:

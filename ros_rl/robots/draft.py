@@ -18,6 +18,7 @@ from ros_rl.robots.urdf import MOVING, Urdf, UrdfJoint, read_urdf
 _CONTROL_RATE = 100.0  # Hz
 _BANDWIDTH = 30.0  # rad/s: natural frequency of a joint that carries its own inertia only
 _FASTEST = 250.0  # rad/s: a simulation in steps of 2 ms follows this, not much more
+_SLOW = 1.0, 0.1  # rad/s and m/s: velocity limit where the URDF has none, which the guard needs
 _FULL_EFFORT = 0.5  # rad (or m): position error at which a joint pushes with all it has
 _STATES = 20  # at which a joint's inertia is looked at
 _MARGIN = 0.05  # share of a joint's range that zero must be from its limits to be the home position
@@ -44,12 +45,14 @@ def draft_robot(path: str | Path, name: str | None = None, floating_base: bool =
         floating_base: whether the root link moves freely.
 
     Raises:
-        UserError: the URDF is none, or none of its joints moves.
+        UserError: the URDF is none, none of its joints moves, or its base cannot float.
     """
     urdf = read_urdf(path)
     moving = [joint for joint in _outwards(urdf, urdf.root) if joint.kind in MOVING and joint.mimic is None]
     if not moving:
         raise UserError(f"{urdf.path}: no joint moves, so there is nothing to command; a flying robot needs a robot.yaml with thrusters")
+    if floating_base and urdf.root == "world":
+        raise UserError(f"{urdf.path}: its root link 'world' is what stands still, so the base cannot float")
     bare = RobotSpec(
         name=name or urdf.path.stem,
         urdf=urdf.path,
@@ -94,6 +97,8 @@ def robot_yaml(spec: RobotSpec, folder: Path) -> str:
     lines += ["joints:"]
     for joint in spec.joints:
         numbers = f"home: {joint.home:.6g}, stiffness: {joint.stiffness:.4g}, damping: {joint.damping:.4g}"
+        if not math.isfinite(joint.velocity):
+            numbers += f", velocity: {_SLOW[joint.kind == 'prismatic']}"
         lines.append(f"  {_quoted(joint.name)}: {{{numbers}}}")
     if spec.cameras:
         lines += ["", "cameras:"]

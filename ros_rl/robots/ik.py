@@ -10,8 +10,10 @@ from ros_rl.robots.model import Pose, RobotModel
 
 _POSITION_COST = 1.0  # per m
 _ROTATION_COST = 0.5  # per rad, as at a lever of half a metre
+_POSTURE_COST = 1e-3  # per rad off the posture
 _POSTURE_TIME = 1.0  # s: time constant of the motion towards the posture
 _LIMIT_GAIN = 0.9  # share of the distance to a position limit that one step may use
+_DAMPING = 0.3  # times the remaining error; more is slower and smoother
 _LEAST_DAMPING = 1e-9  # keeps the quadratic programme strictly convex
 _TARGET = "ik target"
 
@@ -37,14 +39,12 @@ class DifferentialIK:
     Poses are given in the root link.
     """
 
-    def __init__(self, model: RobotModel, frame: str, posture: np.ndarray | None = None, posture_cost: float = 1e-3, damping: float = 0.3):
+    def __init__(self, model: RobotModel, frame: str, posture: np.ndarray | None = None):
         """
         Args:
             model: the robot; a floating base is taken as fixed.
             frame: the link to move.
             posture: rest position of all measured joints; the home pose if None.
-            posture_cost: weight of 1 rad off the posture, where 1 m off the target weighs 1.
-            damping: factor of the damping; more is slower and smoother.
 
         Raises:
             UserError: there is no such frame, no joint moves it, or one that does is not commanded.
@@ -61,8 +61,7 @@ class DifferentialIK:
         self._state = pink.Configuration(self._chain, self._chain.createData(), pin.neutral(self._chain), copy_data=False)
         self._reach = pink.FrameTask(_TARGET, position_cost=_POSITION_COST, orientation_cost=_ROTATION_COST)
         self._costs = np.repeat([_POSITION_COST, _ROTATION_COST], 3)
-        self._damping = damping
-        self._rest = pink.PostureTask(cost=posture_cost)
+        self._rest = pink.PostureTask(cost=_POSTURE_COST)
         self._rest.set_target(self._pin((spec.home if posture is None else posture)[self._carrying]))
 
     def step(self, q: np.ndarray, target: Pose, dt: float) -> np.ndarray:
@@ -80,7 +79,7 @@ class DifferentialIK:
         self._state.update(self._pin(here))
         self._reach.set_target(pin.SE3(target.rotation, target.position))
         self._rest.gain = min(1.0, dt / _POSTURE_TIME)
-        damping = _LEAST_DAMPING + self._damping * np.linalg.norm(self._costs * self._reach.compute_error(self._state))
+        damping = _LEAST_DAMPING + _DAMPING * np.linalg.norm(self._costs * self._reach.compute_error(self._state))
         try:
             velocity = pink.solve_ik(self._state, [self._reach, self._rest], dt, solver="daqp", damping=damping, limits=self._limits)
         except pink.PinkError as error:
@@ -98,24 +97,23 @@ class DifferentialIK:
         turn = pose.rotation.T @ target.rotation
         return float(np.linalg.norm(target.position - pose.translation)), float(np.linalg.norm(pin.log3(turn)))
 
-    def solve(self, q: np.ndarray, target: Pose, distance: float = 1e-4, angle: float = 1e-3, seed: int = 0) -> np.ndarray:
+    def solve(self, q: np.ndarray, target: Pose, distance: float = 1e-4, angle: float = 1e-3) -> np.ndarray:
         """Returns joint positions at which the frame has the target pose.
 
         Steps go on from `q`, and where they end in a local minimum from random positions within the limits. Position
-        limits hold, the time to get there is not considered.
+        limits hold, the time to get there is not considered. The same arguments always give the same solution.
 
         Args:
             q: where to start; the solution is near it where it can be.
             target: pose of the frame.
             distance: greatest remaining distance, m.
             angle: greatest remaining angle, rad.
-            seed: of the random starts.
 
         Raises:
             Unreachable: no start led to the target; the message says how near the best one came.
             RobotFault: `q` or the target is not finite.
         """
-        random = np.random.default_rng(seed)
+        random = np.random.default_rng(0)
         nearest = (np.inf, np.inf)
         start = np.array(q, dtype=float)
         for _ in range(_STARTS):

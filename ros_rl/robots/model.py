@@ -9,6 +9,8 @@ from ros_rl.errors import UserError, unknown
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.robots.urdf import Urdf, read_urdf
 
+GRAVITY = 9.81  # m/s²
+
 
 @dataclass(frozen=True, eq=False)
 class Pose:

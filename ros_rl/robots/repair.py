@@ -49,7 +49,7 @@ def repair(robot: etree._Element) -> list[Repair]:
     Returns:
         what was done, in the order of the file within each kind.
     """
-    steps = (_joint_kinds, _mimics, _limits, _missing_limits, _inertias, _masses, _shapes)
+    steps = (_joint_kinds, _mimics, _limits, _inertias, _masses, _shapes)
     return [done for step in steps for done in step(robot)]
 
 
@@ -139,22 +139,6 @@ def _limits(robot: etree._Element) -> list[Repair]:
             repairs.append(
                 Repair("mimic", f"joint '{follower.get('name')}'", f"fixed at {there:g}", f"it follows '{name}', which is fixed")
             )
-    return repairs
-
-
-def _missing_limits(robot: etree._Element) -> list[Repair]:
-    """Takes velocity and effort limits of 0, with which nothing would move, for limits that nobody gave."""
-    repairs = []
-    for joint in robot.findall("joint"):
-        limit = joint.find("limit")
-        if joint.get("type") == "fixed" or limit is None:
-            continue
-        for key in ("velocity", "effort"):
-            if key in limit.attrib and (value := float(limit.get(key))) <= 0:
-                del limit.attrib[key]
-                repairs.append(
-                    Repair("limits", f"joint '{joint.get('name')}'", f"taken as without {key} limit", f"its {key} limit is {value:g}")
-                )
     return repairs
 
 

@@ -18,6 +18,7 @@ from ros_rl.robots.urdf import MOVING, Urdf, UrdfJoint, read_urdf
 CommandMode = Literal["position", "velocity", "effort"]
 DeviceUnitName = Literal["degree", "tick", "percent"]
 ROBOT_FILES = "urdf/*/robot.yaml"
+_LEAD_TIME = 0.5  # s, see `RobotSpec.lead`
 EXTERNAL_CAMERA_RATE = 30.0  # Hz, of a camera that stands in the world and not on the robot
 
 
@@ -163,6 +164,15 @@ class RobotSpec:
         thruster = np.array([joint.kind == "thruster" for joint in self.joints])
         return np.where(thruster, self.lower, -self.effort), np.where(thruster, self.upper, self.effort)
 
+    @cached_property
+    def lead(self) -> np.ndarray:
+        """How far a position target may be from the measured position, shape (n,), rad or m.
+
+        A target further ahead than (effort + damping·velocity) / stiffness makes no difference while all goes well: the
+        actuator gives its whole effort already. Where no gains are stated it is what the joint travels in half a second.
+        """
+        return np.array([_lead(joint) for joint in self.joints])
+
     def rest(self, measured: np.ndarray) -> np.ndarray:
         """Returns the command that keeps the robot where it is, shape (n,).
 
@@ -177,6 +187,12 @@ class RobotSpec:
     @cached_property
     def _hold(self) -> np.ndarray:
         return np.clip([joint.hold or 0.0 for joint in self.joints], *self.command_limits)
+
+
+def _lead(joint: Joint) -> float:
+    if joint.stiffness > 0 and math.isfinite(joint.effort):
+        return (joint.effort + joint.damping * joint.velocity) / joint.stiffness
+    return joint.velocity * _LEAD_TIME
 
 
 @pydantic.dataclasses.dataclass(config=STRICT)
@@ -265,6 +281,7 @@ def load_robot(name: str | Path, control_rate: float = 0.0) -> RobotSpec:
     urdf = read_urdf((path.parent / file.urdf).resolve())
     _check_names(path, file, urdf)
     joints = tuple(_joint(path, urdf, ("joints", key), entry) for key, entry in file.joints.items())
+    _check_limited(path, file.command_mode, joints)
     joints += tuple(_thruster(path, key, entry) for key, entry in file.thrusters.items())
     passive = tuple(_joint(path, urdf, ("passive", key), entry) for key, entry in file.passive.items())
     return RobotSpec(
@@ -350,6 +367,14 @@ def _joint(path: Path, urdf: Urdf, location: tuple[str, str], entry: _JointFile)
         hold=entry.hold,
         device=_device(path, location, base, entry),
     )
+
+
+def _check_limited(path: Path, mode: CommandMode, joints: tuple[Joint, ...]) -> None:
+    """Refuses a commanded joint without the limit that the guard needs in this command mode."""
+    key = "effort" if mode == "effort" else "velocity"
+    for joint in joints:
+        if not math.isfinite(getattr(joint, key)):
+            raise fault(path, ("joints", joint.name), f"joint '{joint.name}' has no {key} limit; the URDF states none, so give it here")
 
 
 def _device(path: Path, location: tuple[str, str], base: UrdfJoint, entry: _JointFile) -> DeviceUnit | None:

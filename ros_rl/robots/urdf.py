@@ -163,8 +163,8 @@ def _check_numbers(path: Path, robot: etree._Element) -> None:
                 except ValueError:
                     values = []
                 if len(values) != count or not all(map(math.isfinite, values)):
-                    right = "a finite number" if count == 1 else f"{count} finite numbers"
-                    raise UserError(f"{path}:{element.sourceline}: <{element.tag}> of '{part.get('name')}' {key}='{text}' is not {right}")
+                    right = "a number" if count == 1 else "three numbers"
+                    raise UserError(f"{path}:{element.sourceline}: <{element.tag}> {key}='{text}' is not {right}")
         axis = part.find("axis")
         if part.get("type") in MOVING and axis is not None and not any(map(float, axis.get("xyz", "1 0 0").split())):
             raise UserError(f"{path}:{axis.sourceline}: joint '{part.get('name')}' moves about an axis of length 0")
@@ -221,10 +221,19 @@ def _read_joint(path: Path, element: etree._Element, links: list[str]) -> UrdfJo
         )
     return UrdfJoint(
         name, kind, ends["parent"], ends["child"], lower, upper,
-        velocity=_number(path, limit, "velocity", math.inf),
-        effort=_number(path, limit, "effort", math.inf),
+        velocity=_largest(path, limit, "velocity", name),
+        effort=_largest(path, limit, "effort", name),
         mimic=mimic,
     )  # fmt: skip
+
+
+def _largest(path: Path, limit: etree._Element | None, key: str, joint: str) -> float:
+    """Returns a velocity or effort limit; infinite where none is stated, and 0 is how exporters write that."""
+    value = _number(path, limit, key, math.inf)
+    if value < 0:
+        assert limit is not None
+        raise UserError(f"{path}:{limit.sourceline}: joint '{joint}' has {key}={value}, a limit is above 0")
+    return value or math.inf
 
 
 def _attribute(path: Path, element: etree._Element, key: str) -> str:

@@ -42,7 +42,7 @@ class SafetyFilter(Protocol):
 class PassThrough:
     """The filter that changes nothing; the guard in the hardware process still holds every limit."""
 
-    reads = ()
+    reads: tuple[str, ...] = ()
 
     def reset(self) -> None:
         """Nothing to forget."""

@@ -13,6 +13,7 @@ from ros_rl.robots.spec import RobotSpec
 from ros_rl.robots.urdf import Urdf, read_urdf
 from ros_rl.sim.from_urdf import read_into_mujoco
 
+STATES = 100
 _FAR = 2.0  # m or rad: how far a floating base and joints without limits are sampled from zero
 
 
@@ -118,16 +119,16 @@ def _compile(urdf: Urdf, floating_base: bool, meshes: bool) -> tuple[mujoco.MjMo
         raise UserError(f"{urdf.path}: {' '.join(str(error).split())}") from None
 
 
-def compare(spec: RobotSpec, states: int = 100, seed: int = 0) -> Agreement:
-    """Compares the two at random positions within the limits, with random base poses, velocities and accelerations."""
-    random = np.random.default_rng(seed)
+def compare(spec: RobotSpec) -> Agreement:
+    """Compares the two at `STATES` random positions within the limits, with random base poses, velocities and accelerations."""
+    random = np.random.default_rng(0)
     ours, theirs = RobotModel(spec), MujocoReading(spec)
     joints = spec.joints + spec.passive
     lower = np.array([joint.lower if math.isfinite(joint.lower) else -_FAR for joint in joints])
     upper = np.array([joint.upper if math.isfinite(joint.upper) else _FAR for joint in joints])
     moving = [joint.name in ours.names for joint in joints]
     worst = np.zeros(3)
-    for _ in range(states):
+    for _ in range(STATES):
         q = random.uniform(lower, upper)
         base = _random_base(random) if spec.floating_base else None
         velocity, acceleration = random.normal(size=(2, ours.nv))

@@ -27,7 +27,7 @@ IMU_SENSORS = {
 }
 _IMU_SITE = "imu_site"
 _BASE_JOINT = "floating_base"
-_LONGEST_TIMESTEP = 0.002
+_LONGEST_TIMESTEP = 0.002  # s; the physics step used divides the control period evenly
 _COLLISION_GROUP = 3  # MuJoCo's viewers and renderers do not draw this group unless asked
 
 _log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ def scene_names() -> list[str]:
     return paths.names(SCENE_FILES)
 
 
-def build(spec: RobotSpec, scene: str | Path, timestep: float | None = None) -> SimModel:
+def build(spec: RobotSpec, scene: str | Path) -> SimModel:
     """Places a robot in a world and compiles both.
 
     Joints, links and objects keep the names they have in the URDF and in the scene.
@@ -106,7 +106,6 @@ def build(spec: RobotSpec, scene: str | Path, timestep: float | None = None) -> 
         spec: the robot.
         scene: the name of a world that ships, or the path of an MJCF file with a frame named "robot" where the robot's
             root link is put.
-        timestep: longest physics step in s; the step used divides the control period evenly.
 
     Raises:
         UserError: the scene and the robot do not fit together; the message names the file and what is missing or there twice.
@@ -120,7 +119,7 @@ def build(spec: RobotSpec, scene: str | Path, timestep: float | None = None) -> 
     frame = world.frame(ROBOT_FRAME)
     if frame is None:
         raise UserError(f'{path}: has no <frame name="{ROBOT_FRAME}"/> that says where the robot stands')
-    substeps = max(1, math.ceil(spec.period / (timestep or _LONGEST_TIMESTEP) - 1e-9))
+    substeps = max(1, math.ceil(spec.period / _LONGEST_TIMESTEP - 1e-9))
     world.option.timestep = spec.period / substeps
     world.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     # A diverged simulation must be reported; MuJoCo would otherwise go on from the initial state without a word.

@@ -1,5 +1,6 @@
 """Videos and contact sheets of recorded episodes, rendered after the fact so that control never waits for a picture."""
 
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +9,7 @@ import av
 import cv2
 import numpy as np
 
+from ros_rl.paths import write_atomically
 from ros_rl.sim.build import SimModel
 from ros_rl.sim.camera import CameraRenderer, pose_and_render
 
@@ -17,7 +19,7 @@ _SHEET_COLUMNS = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Pose:
+class Moment:
     """One moment of an episode: seconds since its start, joint positions (n + passive,) and simulator state by name."""
 
     stamp: float
@@ -30,7 +32,7 @@ class Take:
     """What was recorded of one episode; `success` is None while it runs."""
 
     caption: str
-    poses: list[Pose] = field(default_factory=list)
+    moments: list[Moment] = field(default_factory=list)
     success: bool | None = None
 
 
@@ -52,51 +54,50 @@ class Film:
 
         Args:
             path: of the .mp4.
-            takes: with poses 1/rate s apart.
+            takes: with moments 1/rate s apart.
             rate: frames per second.
             progress: called after every frame.
         """
-        partial = path.with_name(f".{path.name}")
+        video = io.BytesIO()
         size = self._renderer.model.cameras[self._camera]
-        with av.open(str(partial), "w", format="mp4") as container:
+        with av.open(video, "w", format="mp4") as container:
             stream = container.add_stream("libx264", rate=rate, options={"crf": "20", "preset": "veryfast"})
             stream.width, stream.height, stream.pix_fmt = size.width, size.height, "yuv420p"
             for take in takes:
-                for pose in take.poses:
-                    frame = av.VideoFrame.from_ndarray(self._picture(take, pose, pose is take.poses[-1]), format="rgb24")
+                for moment in take.moments:
+                    frame = av.VideoFrame.from_ndarray(self._picture(take, moment), format="rgb24")
                     container.mux(stream.encode(frame))
                     progress()
             container.mux(stream.encode())
-        partial.replace(path)
+        write_atomically(path, video.getvalue())
 
     def write_contact_sheet(self, path: Path, takes: Sequence[Take]) -> None:
         """Writes one PNG with a row of pictures for each take, from its first moment to its last."""
         rows = []
         for take in takes:
-            if not take.poses:
+            if not take.moments:
                 continue
-            moments = [take.poses[index] for index in np.linspace(0, len(take.poses) - 1, _SHEET_COLUMNS).astype(int)]
-            pictures = [self._picture(take, pose, pose is take.poses[-1]) for pose in moments]
+            moments = [take.moments[index] for index in np.linspace(0, len(take.moments) - 1, _SHEET_COLUMNS).astype(int)]
+            pictures = [self._picture(take, moment) for moment in moments]
             half = [cv2.resize(picture, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA) for picture in pictures]
             rows.append(np.hstack(half))
         if not rows:
             return
         written, encoded = cv2.imencode(".png", cv2.cvtColor(np.vstack(rows), cv2.COLOR_RGB2BGR))
         assert written
-        partial = path.with_name(f".{path.name}")
-        partial.write_bytes(encoded.tobytes())
-        partial.replace(path)
+        write_atomically(path, encoded.tobytes())
 
     def close(self) -> None:
         """Frees the renderer."""
         self._renderer.close()
 
-    def _picture(self, take: Take, pose: Pose, last: bool) -> np.ndarray:
+    def _picture(self, take: Take, moment: Moment) -> np.ndarray:
         """Renders one moment with its caption: the instruction, the time, and at the end whether it succeeded."""
-        image = pose_and_render(self._renderer, self._camera, pose.joint_position, pose.state)
+        image = pose_and_render(self._renderer, self._camera, moment.joint_position, moment.state)
         image[:_BAND] = _DARK
+        last = moment is take.moments[-1]
         verdict, colour = ("", _WHITE) if not last or take.success is None else ("success", _GREEN) if take.success else ("failed", _RED)
-        seconds = f"{pose.stamp:.1f} s"
+        seconds = f"{moment.stamp:.1f} s"
         _text(image, take.caption, 10, _WHITE)
         _text(image, f"{verdict}  {seconds}" if verdict else seconds, -10, colour)
         return image

@@ -1,17 +1,18 @@
 """Which OpenGL MuJoCo renders with: found out once by really rendering, so that a machine without a display just works."""
 
 import contextlib
+import ctypes.util
 import importlib
 import json
 import os
 import platform
 import subprocess
 import sys
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
 from ros_rl.errors import UserError
+from ros_rl.paths import write_atomically
 
 # What software rendering through EGL needs on Debian and Ubuntu; a GPU driver brings its own.
 APT_PACKAGES = ("libegl1", "libgl1", "libgl1-mesa-dri")
@@ -27,6 +28,27 @@ with mujoco.Renderer(model, 32, 32) as renderer:
     assert renderer.render().any(), "the picture is black"
 """
 _PROBE_SECONDS = 60.0
+
+
+# What a person may set `MUJOCO_GL` to, with the library that it needs and its Debian package.
+_LIBRARIES = {"egl": ("EGL", "libegl1"), "osmesa": ("OSMesa", "libosmesa6"), "glfw": ("GL", "libgl1")}
+_OFF = ("disable", "disabled", "off", "false", "0")
+
+
+def check_variable() -> None:
+    """Checks a `MUJOCO_GL` that was set by hand: with a wrong one, MuJoCo cannot even be imported.
+
+    Raises:
+        UserError: it names no way to render, or one whose library is missing.
+    """
+    chosen = os.environ.get("MUJOCO_GL", "").lower()
+    if not chosen or chosen in _OFF:
+        return
+    if chosen not in _LIBRARIES:
+        raise UserError(f"MUJOCO_GL='{chosen}' is none of {', '.join(_LIBRARIES)}; unset it, and what works is found")
+    library, package = _LIBRARIES[chosen]
+    if ctypes.util.find_library(library) is None:
+        raise UserError(f"MUJOCO_GL={chosen} needs a library that is missing: apt-get install -y {package}, or unset it")
 
 
 def choose_gl() -> str:
@@ -99,6 +121,4 @@ def _remember(cache: Path, machine: str, chosen: str) -> None:
     """Replaces the cache file whole, so that processes that start together never read half of it; a cache is optional."""
     with contextlib.suppress(OSError):
         cache.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=cache.parent, delete=False) as file:
-            json.dump({machine: chosen}, file)
-        os.replace(file.name, cache)
+        write_atomically(cache, json.dumps({machine: chosen}).encode())

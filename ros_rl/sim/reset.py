@@ -8,7 +8,7 @@ import numpy as np
 from ros_rl.errors import UserError, unknown
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim.build import SimModel
-from ros_rl.sim.task import Reset, Task
+from ros_rl.sim.task import BaseRange, Reset, Task
 
 _ATTEMPTS = 1000
 
@@ -31,14 +31,14 @@ def reset(model: SimModel, data: mujoco.MjData, task: Task | None, seed: int) ->
     try:
         data.qpos[model.qpos] = _joint_positions(model.spec, ranges, draw)[model.positioned]
         if model.base_joint is not None:
-            _place_base(model, data, ranges, draw)
+            _place_base(data.qpos[model.free_qpos(model.base_joint)], ranges.base, draw)
         _place_objects(model, data, ranges, draw)
     except UserError as error:
         raise UserError(f"{task.path}: {error}" if task else str(error)) from None
     for mimic in model.mimics:
         data.qpos[mimic.follower] = mimic.multiplier * data.qpos[mimic.leader] + mimic.offset
     if model.base_joint is not None:
-        _lift_out_of_ground(model, data)
+        _lift_out_of_ground(model, data, data.qpos[model.free_qpos(model.base_joint)])
     data.ctrl[model.actuators] = model.spec.rest(measured_positions(model, data))
     mujoco.mj_forward(model.mj, data)
 
@@ -62,10 +62,15 @@ def _joint_positions(spec: RobotSpec, ranges: Reset, draw: np.random.Generator) 
     return np.clip(positions, [joint.lower for joint in joints], [joint.upper for joint in joints])
 
 
-def _place_base(model: SimModel, data: mujoco.MjData, ranges: Reset, draw: np.random.Generator) -> None:
-    pose = data.qpos[model.free_qpos(model.base_joint)]  # a view: changes go into the simulation
-    pose[:3] += [draw.uniform(*ranges.base.x), draw.uniform(*ranges.base.y), draw.uniform(*ranges.base.z)]
-    pose[3:] = _turned(pose[3:], draw.uniform(*ranges.base.yaw))
+def _place_base(pose: np.ndarray, ranges: BaseRange, draw: np.random.Generator) -> None:
+    """Moves a floating base; `pose` is a view into the simulation, shape (7,)."""
+    pose[:3] += [_between(ranges.x, draw), _between(ranges.y, draw), _between(ranges.z, draw)]
+    pose[3:] = _turned(pose[3:], _between(ranges.yaw, draw))
+
+
+def _between(bounds: list[float], draw: np.random.Generator) -> float:
+    lower, upper = bounds
+    return draw.uniform(lower, upper)
 
 
 def _turned(quat: np.ndarray, yaw: float) -> np.ndarray:
@@ -82,14 +87,14 @@ def _place_objects(model: SimModel, data: mujoco.MjData, ranges: Reset, draw: np
     poses = {name: data.qpos[model.free_qpos(model.object_joint(name))] for name in model.objects}
     for _ in range(_ATTEMPTS):
         places = {name: pose[:2].copy() for name, pose in poses.items()}
-        places |= {name: np.array([draw.uniform(*where.x), draw.uniform(*where.y)]) for name, where in ranges.objects.items()}
+        places |= {name: np.array([_between(where.x, draw), _between(where.y, draw)]) for name, where in ranges.objects.items()}
         if _apart(np.array(list(places.values())).reshape(-1, 2), ranges.min_distance):
             break
     else:
         raise UserError(f"found no places for {', '.join(ranges.objects)} that are {ranges.min_distance} m apart in {_ATTEMPTS} attempts")
     for name, where in ranges.objects.items():
         poses[name][:2] = places[name]
-        poses[name][3:] = _turned(poses[name][3:], draw.uniform(*where.yaw))
+        poses[name][3:] = _turned(poses[name][3:], _between(where.yaw, draw))
 
 
 def _apart(places: np.ndarray, distance: float) -> bool:
@@ -97,9 +102,8 @@ def _apart(places: np.ndarray, distance: float) -> bool:
     return bool((gaps >= distance).all())
 
 
-def _lift_out_of_ground(model: SimModel, data: mujoco.MjData) -> None:
-    """Raises a floating base until nothing of the robot is inside the world."""
-    height = data.qpos[model.free_qpos(model.base_joint)][2:3]
+def _lift_out_of_ground(model: SimModel, data: mujoco.MjData, pose: np.ndarray) -> None:
+    """Raises a floating base until nothing of the robot is inside the world; `pose` is a view into the simulation, shape (7,)."""
     for _ in range(10):
         mujoco.mj_fwdPosition(model.mj, data)
         of_robot = model.mj.body_rootid[model.mj.geom_bodyid[data.contact.geom]] == model.base
@@ -107,4 +111,4 @@ def _lift_out_of_ground(model: SimModel, data: mujoco.MjData) -> None:
         deepest = data.contact.dist[between].min(initial=0.0)
         if deepest >= 0.0:
             return
-        height -= deepest
+        pose[2] -= deepest

@@ -1,6 +1,7 @@
 """Tests of ros_rl.cli.main: the right command runs, and whatever goes wrong is one line and the right exit code."""
 
 import re
+import signal
 import subprocess
 import sys
 import types
@@ -144,6 +145,20 @@ def test_a_failure_is_one_line_and_exit_code_1(robot, line, capsys):
 def test_interrupt_is_exit_code_130(capsys):
     assert cli.main(["fly", "--robot", "stopped"]) == 130
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_told_to_end_ends_as_after_ctrl_c_unless_it_shall_not_hear(monkeypatch, number):
+    monkeypatch.setattr(Fly, "run", lambda self: signal.raise_signal(number))
+    before = signal.getsignal(number)
+    try:
+        assert cli.main(["fly", "--robot", "arm"]) == 130
+        if number == signal.SIGHUP:
+            signal.signal(number, signal.SIG_IGN)  # nohup
+            monkeypatch.setattr(Fly, "run", lambda self: signal.raise_signal(number) or 0)
+            assert cli.main(["fly", "--robot", "arm"]) == 0
+    finally:
+        signal.signal(number, before)
 
 
 def test_help_of_a_command_is_complete(capsys):

@@ -9,6 +9,7 @@ from ros_rl.cli import main as cli
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["cartpole", "mod:=robot"], "unknown argument 'mod', did you mean 'mode'?"),
         (["cartpole", "lockstpe:=true"], "unknown argument 'lockstpe', did you mean 'lockstep'?"),
         (["cartpol"], "unknown bring-up 'cartpol', did you mean 'cartpole'?"),
         (["robot:=arm"], "name the bring-up first: one of cartpole, arm, quadruped, quadrotor"),
@@ -18,7 +19,7 @@ from ros_rl.cli import main as cli
         (["cartpole", "seed:=1", "seed:=2"], "seed"),
         (["cartpole", "mode:=real"], "unknown value of mode 'real'"),
         (["cartpole", "policy:=arm_circle"], "bundle 'arm_circle' commands the joints joint1"),
-        (["cartpole", "tasks:=push_button"], "task 'push_button' is for the robot 'arm', this bring-up runs 'cartpole'"),
+        (["cartpole", "tasks:=push_button"], "task 'push_button' is for the robot 'arm', not for 'cartpole'"),
         (["arm", "mode:=robot"], "reads simulator state, so it runs in mode:=sim only"),
         (["cartpole", "namespace:=my robot"], "namespace 'my robot'"),
     ],

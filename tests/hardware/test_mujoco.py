@@ -181,7 +181,7 @@ def test_bad_commands_are_refused_and_change_nothing(names, values, message):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e8])
-def test_divergence_is_a_fault_that_names_time_and_body(bad):
+def test_s6_divergence_is_a_fault_that_names_time_and_body(bad):
     robot = make("arm", "push_button")
     drive(robot, 20)
     robot.data.qvel[robot.model.qvel[6]] = bad

@@ -105,24 +105,35 @@ def test_c2_a_trajectory_without_a_position_for_every_joint_is_rejected(points):
     assert guard.check(command, observation, 0.0)[1].rejected.startswith("8 values are needed")
 
 
+MEASURED = Observation(
+    1.0, ODD, ODD, ODD, base_quat=ODD[:4], base_gyro=ODD[1:4], base_acc=ODD[2:], base_position=ODD[:3], base_velocity=ODD[2:]
+)
+
+
+def assert_same_bits(got, names):
+    assert list(got) == names
+    assert {name: values.tobytes() for name, values in got.items()} == {name: getattr(MEASURED, name).tobytes() for name in names}
+
+
 def test_the_imu_comes_back_bit_for_bit():
-    parts = (ODD[:4], ODD[1:4], ODD[2:])
-    for got, expected in zip(messages.from_imu(sent(messages.to_imu(1.0, "imu", *parts))), parts, strict=True):
-        assert got.tobytes() == expected.tobytes()
+    message = sent(messages.to_imu(MEASURED, "imu"))
+    assert (messages.from_time(message.header.stamp), message.header.frame_id) == (1.0, "imu")
+    assert_same_bits(messages.from_imu(message), ["base_quat", "base_gyro", "base_acc"])
 
 
 def test_odometry_comes_back_bit_for_bit():
-    position, velocity = messages.from_odometry(sent(messages.to_odometry(1.0, ODD[:3], ODD[2:])))
-    assert position.tobytes() == ODD[:3].tobytes()
-    assert velocity.tobytes() == ODD[2:].tobytes()
+    message = sent(messages.to_odometry(MEASURED))
+    assert messages.from_time(message.header.stamp) == 1.0
+    assert_same_bits(messages.from_odometry(message), ["base_position", "base_velocity"])
 
 
 def test_a_twist_in_the_body_is_turned_into_the_world():
-    message = messages.to_odometry(1.0, np.zeros(3), np.array([1.0, 0.0, 0.5]))
+    moving = Observation(1.0, ODD, ODD, ODD, base_position=np.zeros(3), base_velocity=np.array([1.0, 0.0, 0.5]))
+    message = messages.to_odometry(moving)
     message.child_frame_id = "base_link"
     o = message.pose.pose.orientation
     o.w, o.z = np.cos(np.pi / 4), np.sin(np.pi / 4)  # 90° to the left
-    np.testing.assert_allclose(messages.from_odometry(message)[1], [0.0, 1.0, 0.5], atol=1e-15)
+    np.testing.assert_allclose(messages.from_odometry(message)["base_velocity"], [0.0, 1.0, 0.5], atol=1e-15)
 
 
 def test_an_image_comes_back_and_shares_no_memory():

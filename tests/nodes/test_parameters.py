@@ -5,8 +5,10 @@ import math
 import pytest
 
 from ros_rl.errors import UserError
-from ros_rl.nodes.parameters import NODES, Parameter, table
+from ros_rl.nodes.parameters import NODES, SAFETY_NODE, Parameter, table
 from ros_rl.paths import share_dir
+from ros_rl.safety.filters import FILTERS
+from ros_rl.safety.interface import SafetyFilter
 
 ALL = [pytest.param(parameter, id=f"{node}-{parameter.name}") for node, parameters in NODES.items() for parameter in parameters]
 RATE = Parameter("rate", 1.0, "Rate.", "Hz", minimum=0.5, maximum=100.0)
@@ -100,6 +102,19 @@ def test_values_of_another_type_are_refused(parameter, value):
 
 def test_a_whole_number_is_a_number():
     assert type(RATE.check(2)) is float
+
+
+def test_the_choices_of_filter_are_the_filters_that_exist():
+    (parameter,) = [parameter for parameter in SAFETY_NODE if parameter.name == "filter"]
+    assert parameter.choices == tuple(FILTERS)
+    assert all(isinstance(make(), SafetyFilter) for make in FILTERS.values())
+
+
+@pytest.mark.parametrize(
+    ("parameter", "text"), [(RATE, "1.0"), (COUNT, "3"), (TEXT, ""), (SWITCH, "false"), (NAMES, ""), (VECTOR, "0.0, 0.0, 0.0")]
+)
+def test_a_default_is_shown_as_one_would_type_it(parameter, text):
+    assert parameter.default_text() == text
 
 
 def test_the_page_in_docs_is_up_to_date():

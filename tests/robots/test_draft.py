@@ -37,6 +37,8 @@ def test_the_file_it_becomes_is_read_as_the_same_robot(name, tmp_path):
     (tmp_path / "robot.yaml").write_text(robot_yaml(spec, tmp_path))
     loaded = load_robot(tmp_path / "robot.yaml")
     for read, drafted in zip(loaded.joints, spec.joints, strict=True):
+        if drafted.velocity == np.inf:  # the guard needs a limit
+            drafted = dataclasses.replace(drafted, velocity=1.0)
         assert dataclasses.replace(read, home=0, stiffness=0, damping=0) == dataclasses.replace(drafted, home=0, stiffness=0, damping=0)
         assert (read.home, read.stiffness, read.damping) == pytest.approx((drafted.home, drafted.stiffness, drafted.damping), rel=1e-3)
     assert dataclasses.replace(loaded, joints=()) == dataclasses.replace(spec, joints=())

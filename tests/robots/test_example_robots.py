@@ -74,7 +74,7 @@ def limits(joint) -> tuple[float, float]:
 
 @pytest.mark.parametrize("name", [name for name in ROBOTS if name not in RIGID])
 def test_both_agree_after_the_repairs(name):
-    agreement = compare(draft_robot(ROBOTS[name]), states=10)
+    agreement = compare(draft_robot(ROBOTS[name]))
     assert agreement.fk < 1e-6
     assert agreement.mass_matrix < 1e-6
     assert agreement.inverse_dynamics < 1e-6

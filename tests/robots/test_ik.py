@@ -118,7 +118,8 @@ def test_floating_base_is_taken_as_fixed():
 def test_turns_a_joint_without_limits(tmp_path):
     shipped = load_robot("cartpole")
     (tmp_path / "robot.yaml").write_text(
-        f"name: crane\nurdf: {shipped.urdf}\ncontrol_rate: 100\ncommand_mode: velocity\njoints:\n  slider: {{lower: -0.5}}\n  pole: {{}}\n"
+        f"name: crane\nurdf: {shipped.urdf}\ncontrol_rate: 100\ncommand_mode: velocity\n"
+        "joints:\n  slider: {lower: -0.5}\n  pole: {velocity: 20}\n"
     )
     model = RobotModel(load_robot(tmp_path / "robot.yaml"))
     ik = DifferentialIK(model, "pole")

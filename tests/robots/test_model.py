@@ -1,43 +1,11 @@
-"""Pinocchio's answers, against MuJoCo's reading of the same URDF and against formulas."""
-
-import json
+"""Pinocchio's answers, against formulas; `tests/sim/test_agreement.py` compares them with MuJoCo's."""
 
 import numpy as np
 import pytest
 
-from ros_rl.cli.robot import RobotCheck
 from ros_rl.errors import UserError
-from ros_rl.robots.model import RobotModel
+from ros_rl.robots.model import GRAVITY, RobotModel
 from ros_rl.robots.spec import load_robot, robot_names
-from ros_rl.sim.agreement import compare, reading_at_home
-
-GRAVITY = 9.81
-
-
-@pytest.mark.parametrize("name", robot_names())
-def test_mujoco_and_pinocchio_agree(name):
-    agreement = compare(load_robot(name))
-    assert agreement.fk < 1e-9
-    assert agreement.mass_matrix < 1e-6
-    assert agreement.inverse_dynamics < 1e-6
-
-
-@pytest.mark.parametrize("name", robot_names())
-def test_no_links_overlap_at_home(name):
-    assert reading_at_home(load_robot(name)).overlaps() == []
-
-
-def test_disagreement_is_found(tmp_path):
-    """Pinocchio does not read MuJoCo's extension, so that a model changed by it must be reported."""
-    spec = load_robot("cartpole")
-    urdf = tmp_path / "cartpole.urdf"
-    urdf.write_text(spec.urdf.read_text().replace("</robot>", '<mujoco><compiler boundmass="2"/></mujoco></robot>'))
-    yaml = tmp_path / "robot.yaml"
-    yaml.write_text((spec.urdf.parent / "robot.yaml").read_text())
-    agreement = compare(load_robot(yaml))
-    assert agreement.fk < 1e-9
-    assert agreement.mass_matrix > 0.1
-    assert agreement.inverse_dynamics > 0.01
 
 
 def test_cartpole_matches_its_equations():
@@ -132,17 +100,3 @@ def test_fixed_base_takes_no_pose():
     model = RobotModel(load_robot("cartpole"))
     with pytest.raises(UserError, match="robot 'cartpole' has a fixed base"):
         model.gravity(model.spec.home, np.array([0.0, 0, 0, 1, 0, 0, 0]))
-
-
-@pytest.mark.parametrize("name", robot_names())
-def test_robot_check(name, capsys):
-    assert RobotCheck(name, json=True).run() == 0
-    findings = json.loads(capsys.readouterr().out)
-    assert findings["ok"] is True
-    assert findings["repairs"] == []
-    assert findings["warnings"] == []
-    assert [joint["name"] for joint in findings["joints"]] == list(load_robot(name).measured_names)
-    assert findings["fk_error"] < 1e-9
-    assert findings["mass_matrix_error"] < 1e-6
-    assert RobotCheck(name).run() == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "ok"

@@ -105,6 +105,11 @@ FAULTS = {
     "quoted number": ("50", "'50'", ":3: 'control_rate' should be a valid number, got '50'"),
     "rate of zero": ("50", "0", ":3: 'control_rate' should be greater than 0, got 0"),
     "infinite rate": ("50", ".inf", ":3: 'control_rate' should be a finite number, got inf"),
+    "no limit to guard": (
+        "turn: {home: 0.5, upper: 1.5, effort: 2}\npassive:\n",
+        "turn: {}\n",
+        ":7: joint 'slide' has no effort limit; the URDF states none, so give it here",
+    ),
     "unknown mode": ("mode: effort", "mode: torque", ":4: 'command_mode' should be 'position', 'velocity' or 'effort', got 'torque'"),
     "short wrench": ("[0, 0, 1, 0, 0, 0]", "[0, 0, 1]", ":10: 'thrusters.jet.wrench' List should have at least 6 items"),
     "no joints": (

@@ -40,6 +40,13 @@ def test_reads_joints_links_and_root(tmp_path):
     assert (slide.velocity, slide.effort, slide.mimic) == (math.inf, math.inf, ("turn", 0.5, 0.01))
 
 
+def test_zero_is_how_exporters_write_that_no_limit_is_stated(tmp_path):
+    path = tmp_path / "two.urdf"
+    path.write_text(SOUND.replace('velocity="3" effort="4"', 'velocity="0" effort="0"'))
+    turn = read_urdf(path).joints["turn"]
+    assert (turn.velocity, turn.effort) == (math.inf, math.inf)
+
+
 def test_continuous_joint_has_no_position_limits(tmp_path):
     path = tmp_path / "two.urdf"
     path.write_text(SOUND.replace("revolute", "continuous"))
@@ -67,6 +74,13 @@ FAULTS = {
     "limits swapped": ('lower="-1"', 'lower="3"', ":8: joint 'turn' has the limits lower=3.0 and upper=2.0, lower must be below upper"),
     "limit no number": ('upper="2"', 'upper="2 rad"', ":8: <limit> upper='2 rad' is not a number"),
     "limit not a number": ('upper="2"', 'upper="nan"', ":8: <limit> upper='nan' is not a number"),
+    "limit below zero": ('effort="4"', 'effort="-4"', ":8: joint 'turn' has effort=-4.0, a limit is above 0"),
+    "position of words": (
+        '<child link="arm"/>',
+        '<child link="arm"/><origin xyz="a b c"/>',
+        ":7: <origin> xyz='a b c' is not three numbers",
+    ),
+    "axis of two numbers": ('<child link="arm"/>', '<child link="arm"/><axis xyz="0 1"/>', ":7: <axis> xyz='0 1' is not three numbers"),
     "two parents": ('<child link="finger"/>', '<child link="arm"/>', ":10: link 'arm' has two parents, 'base' and 'arm'"),
     "two roots": ('<link name="base"/>', '<link name="base"/><link name="stray"/>', ": a URDF has one root link, this has 2: base, stray"),
     "loop": ('<parent link="base"/>', '<parent link="finger"/>', ": the links arm, finger form a loop"),

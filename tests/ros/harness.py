@@ -51,7 +51,7 @@ class Ros:
 
     def up(self, bringup: str, without: tuple[str, ...] = ("task_node",), **arguments: object) -> dict[str, Any]:
         """Starts nodes of a bring-up in this process and returns them by name."""
-        described = describe(bringup, **arguments)
+        described = graph_of(bringup, **arguments)
         made = {}
         for node in described.nodes:
             if node.executable not in without:
@@ -110,7 +110,7 @@ class Ros:
             node.destroy_node()
 
 
-def describe(bringup: str, **arguments: object) -> Graph:
+def graph_of(bringup: str, **arguments: object) -> Graph:
     """Returns the graph of a bring-up in the namespace of the tests; values as on the command line."""
     words = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in arguments.items()}
     return graph(bringup, {"namespace": "test", **words})

@@ -9,22 +9,22 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from ros_rl.nodes.base import StackNode, describe
-from ros_rl.nodes.composed_node import NODES
+from ros_rl.nodes.composed_node import NODE_CLASSES
 from ros_rl.nodes.messages import COMMAND_QOS, to_time
-from ros_rl.nodes.parameters import NODES as TABLES
+from ros_rl.nodes.parameters import NODES
 from ros_rl.nodes.sim_robot_node import SimRobotNode
 
-CLASSES = {**NODES, "sim_robot_node": SimRobotNode}
+CLASSES = {**NODE_CLASSES, "sim_robot_node": SimRobotNode}
 
 
 def test_every_node_has_a_table_of_parameters():
-    assert set(CLASSES) == set(TABLES)
+    assert set(CLASSES) == set(NODES)
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_every_parameter_is_described_and_only_dynamic_ones_may_be_set(ros, name):
     ros.add(CLASSES[name](namespace="test", parameter_overrides=[Parameter("robot", value="cartpole")]), start=False)
-    table = TABLES[name]
+    table = NODES[name]
     names = [parameter.name for parameter in table]
     described = ros.call(DescribeParameters, f"{name}/describe_parameters", DescribeParameters.Request(names=names)).descriptors
     assert [(entry.name, entry.description) for entry in described] == [(entry.name, entry.description) for entry in table]
@@ -42,15 +42,15 @@ def _message(name, value):
 
 
 def test_a_dynamic_parameter_keeps_its_range(ros):
-    ros.add(NODES["hardware_node"](namespace="test"), start=False)
+    ros.add(CLASSES["hardware_node"](namespace="test"), start=False)
     change = SetParameters.Request(parameters=[Parameter("seed", value=-1).to_parameter_msg()])
     answer = ros.call(SetParameters, "hardware_node/set_parameters", change).results[0]
     assert not answer.successful
-    assert answer.reason == "seed must be a whole number, at least 0, got -1"
+    assert answer.reason == "Parameter seed out of range. Min: 0, Max: 2147483647, value: -1"
 
 
 def test_simulated_time_drives_the_clock_of_a_node(ros):
-    node = ros.add(NODES["safety_node"](namespace="test", parameter_overrides=[Parameter("use_sim_time", value=True)]), start=False)
+    node = ros.add(CLASSES["safety_node"](namespace="test", parameter_overrides=[Parameter("use_sim_time", value=True)]), start=False)
     clock = ros.probe.create_publisher(Clock, "/clock", COMMAND_QOS)
 
     def follows():
@@ -82,6 +82,45 @@ def test_an_exception_in_a_callback_is_reported_and_does_not_end_the_node(ros):
     publisher.publish(String(data="good"))
     ros.until(lambda: heard == [1])
     ros.until(lambda: status("fragile").message == "inactive")
+
+
+def test_whatever_a_node_opens_is_closed_after_its_release_also_when_that_fails(ros):
+    class Opener(StackNode):
+        fails = False
+
+        def configure(self):
+            self.create_publisher(String, "said", COMMAND_QOS)
+            self.create_subscription(String, "heard", print, COMMAND_QOS)
+            self.create_service(Trigger, "ask", lambda request, response: response)
+            self.create_client(Trigger, "asked")
+            self.every(10.0, self.publish_diagnostics)
+            if self.fails:
+                raise KeyError("configure")
+
+        def activate(self):
+            self.create_publisher(String, "said/later", COMMAND_QOS)
+
+        def release(self):
+            if self.fails:
+                raise KeyError("release")
+
+    def entities():
+        return [len(list(kind)) for kind in (node.publishers, node.subscriptions, node.services, node.clients, node.timers)]
+
+    node = ros.add(Opener("opener", (), namespace="test"), start=False)
+    before = entities()
+    for _ in range(2):
+        node.trigger_configure()
+        node.trigger_activate()
+        assert entities() == [count + more for count, more in zip(before, (2, 1, 1, 1, 1), strict=True)]
+        node.trigger_deactivate()
+        node.trigger_cleanup()
+        assert entities() == before
+    node.fails = True
+    node.trigger_configure()
+    assert str(node.failure) == "'configure'"
+    assert entities() == before
+    node.fails = False
 
 
 def test_a_problem_is_logged_once_though_its_numbers_grow(ros, capfd):

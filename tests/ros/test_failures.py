@@ -1,7 +1,7 @@
 """Tests of the node graph when its processes die: the layer below holds the robot, and what comes back goes on."""
 
 import numpy as np
-from harness import describe, value
+from harness import graph_of, value
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory
@@ -21,7 +21,7 @@ def test_killed_policy_safety_and_task_nodes_leave_the_robot_held_and_come_back(
         return now
 
     ros.until(lambda: state() == "ok" and len(commands) > 50, "for the graph to run")
-    description = {node.executable: node for node in describe("cartpole", episodes=1000, pause=0.0).nodes}
+    description = {node.executable: node for node in graph_of("cartpole", episodes=1000, pause=0.0).nodes}
     for name in ("policy_node", "safety_node"):
         states.clear()
         running.processes[name].kill()
@@ -53,5 +53,5 @@ def test_a_killed_hardware_node_leaves_the_robot_to_its_own_controller_and_may_b
 
     ros.until(at_rest, "for the controller to hold the robot")
     np.testing.assert_array_equal(robot._robot.data.ctrl, target)
-    running.start(describe("arm", mode="robot", tasks="arm_circle").nodes[0])
+    running.start(graph_of("arm", mode="robot", tasks="arm_circle").nodes[0])
     ros.until(lambda: not np.array_equal(robot._robot.data.ctrl, target), "for the arm to move on")

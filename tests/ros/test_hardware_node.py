@@ -1,11 +1,14 @@
 """Tests of ros_rl.nodes.hardware_node on simulated robots: whatever happens around it, the robot does nothing unsafe."""
 
+import re
+
 import numpy as np
 import pytest
 from harness import value, watch
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
-from sensor_msgs.msg import JointState
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import CameraInfo, Image, JointState
 from std_srvs.srv import SetBool, Trigger
 from trajectory_msgs.msg import JointTrajectory
 
@@ -13,6 +16,8 @@ from ros_rl.errors import UserError
 from ros_rl.hardware.interface import JointCommand
 from ros_rl.nodes.hardware_node import HardwareNode
 from ros_rl.nodes.messages import COMMAND_QOS, from_time, to_trajectory
+from ros_rl.nodes.ownership import claim
+from ros_rl.paths import share_dir
 from ros_rl.robots.spec import load_robot
 
 ARM = load_robot("arm")
@@ -228,13 +233,77 @@ def test_a_pause_stops_time_and_a_reset_leaves_it_paused(ros):
     ros.until(lambda: stamps(states)[-1] > 0.1)
 
 
-def test_a_reset_to_a_task_in_another_scene_is_refused(ros):
-    ros.up("arm", tasks="arm_circle", lockstep=True, without=("task_node", "policy_node", "safety_node"))
-    change = SetParameters.Request(parameters=[Parameter("task", value="push_button").to_parameter_msg()])
+def set_task(ros, name):
+    change = SetParameters.Request(parameters=[Parameter("task", value=str(name)).to_parameter_msg()])
     assert ros.call(SetParameters, "hardware_node/set_parameters", change).results[0].successful
+
+
+UNFIT = {
+    "another scene": ("push_button", "'push_button' is in scene 'tabletop', this simulation is in 'floor'"),
+    "another robot": ("cartpole_balance", "task 'cartpole_balance' is for the robot 'cartpole', not for 'arm'"),
+    "no such joint": ("odd", "unknown joint 'elbow'"),
+}
+
+
+@pytest.mark.parametrize("first", ["arm_circle", "none"])
+@pytest.mark.parametrize("case", UNFIT)
+def test_a_reset_to_a_task_that_does_not_fit_is_refused_and_changes_nothing(ros, tmp_path, case, first):
+    task, reason = UNFIT[case]
+    if task == "odd":  # found out when the reset is half done
+        task = tmp_path / "odd.yaml"
+        text = (share_dir() / "sim/tasks/arm_circle.yaml").read_text()
+        text = re.sub(r"(?ms)^reset:.*?(?=^\S|\Z)", "", text)
+        task.write_text(f"{text}\nreset:\n  joint_noise: {{elbow: 0.1}}\n")
+    others = ("task_node", "policy_node", "safety_node")
+    hardware = ros.up("arm", tasks=first, policy="arm_circle", lockstep=True, seed=7, without=others)["hardware_node"]
+    robot, states = hardware.robot.robot, ros.hear(JointState, "joint_states")
+    before = (robot.task, robot.data.time, robot.data.qpos.tolist(), robot.data.qvel.tolist())
+    set_task(ros, task)
     answer = ros.call(Trigger, "sim/reset")
     assert not answer.success
-    assert "'push_button' is in scene 'tabletop', this simulation is in 'floor'" in answer.message
+    assert reason in answer.message
+    assert (robot.task, robot.data.time, robot.data.qpos.tolist(), robot.data.qvel.tolist()) == before
+    set_task(ros, "arm_circle")
+    assert ros.call(Trigger, "sim/reset").success
+    assert robot.task.name == "arm_circle"
+    ros.until(lambda: states and stamps(states)[-1] == 0.0)
+
+
+def test_simulated_time_is_published_with_the_observations(ros):
+    clock, states = ros.hear(Clock, "/clock"), ros.hear(JointState, "joint_states")
+    ros.up("cartpole", lockstep=True)
+    ros.until(lambda: len(clock) > 20 and len(states) > 20)
+    times = [from_time(message.clock) for message in clock]
+    assert times == sorted(times)
+    np.testing.assert_allclose([gap for gap in np.diff(times) if gap], 0.01)
+    ros.until(lambda: set(times) <= set(stamps(states)))
+
+
+def test_simulated_time_is_not_published_when_it_is_switched_off(ros):
+    states = ros.hear(JointState, "joint_states")
+    ros.up("cartpole", lockstep=True, publish_clock=False)
+    ros.until(lambda: len(states) > 20)
+    assert ros.probe.count_publishers("/clock") == 0
+
+
+def test_a_camera_tells_its_model_with_every_image(ros):
+    images, models = ros.hear(Image, "camera/wrist/image_raw"), ros.hear(CameraInfo, "camera/wrist/camera_info")
+    ros.up("arm", tasks="arm_circle", cameras="wrist", lockstep=True)
+    ros.until(lambda: len(images) > 2 and len(models) > 2)
+    camera = ARM.camera("wrist")
+    assert stamps(images)[:3] == stamps(models)[:3]
+    assert {(model.width, model.height, model.header.frame_id) for model in models} == {(camera.width, camera.height, camera.frame)}
+
+
+def test_a_robot_that_fails_while_it_is_given_back_leaves_neither_claim_nor_topics(ros, monkeypatch):
+    node = ros.add(HardwareNode(namespace="test", parameter_overrides=[Parameter("robot", value="cartpole")]), start=False)
+    own = {publisher.topic_name for publisher in node.publishers}
+    node.autostart()
+    monkeypatch.setattr(node.robot.robot, "close", lambda: {}["connection"])
+    with pytest.raises(KeyError):
+        node.end()
+    assert {publisher.topic_name for publisher in node.publishers} == own
+    claim(node, 0.0).close()
 
 
 def test_lockstep_goes_on_after_a_lost_message_and_nodes_may_start_in_any_order(ros):

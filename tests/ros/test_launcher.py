@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import PATIENCE, describe
+from harness import PATIENCE, graph_of
 from rclpy.parameter import Parameter
 from trajectory_msgs.msg import JointTrajectory
 
@@ -99,7 +99,7 @@ def test_a_graph_that_is_still_starting_ends_clean(up, loaded):
 
 def test_a_graph_whose_processes_cannot_find_each_other_is_refused(monkeypatch):
     monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "OFF")
-    graph = GraphProcesses(describe("cartpole"))
+    graph = GraphProcesses(graph_of("cartpole"))
     with pytest.raises(UserError, match="ROS_AUTOMATIC_DISCOVERY_RANGE=OFF hides nodes of other processes; set it to LOCALHOST"):
         graph.__enter__()
     assert not graph.processes

@@ -2,20 +2,18 @@
 
 import numpy as np
 import pytest
-from harness import DEEP, describe
+from harness import DEEP
 from sensor_msgs.msg import JointState
 
 from ros_rl.bringup import BRINGUPS
-from ros_rl.cli.parity import PLAIN_TASKS
 from ros_rl.nodes.messages import from_time
-from ros_rl.nodes.parity import Trajectory, compare, in_process, largest_difference
+from ros_rl.nodes.parity import Trajectory, compare, in_process, largest_difference, lockstep_graph
 from ros_rl.robots.spec import load_robot
 
 
 @pytest.mark.parametrize("robot", BRINGUPS)
 def test_the_node_graph_computes_what_the_loop_in_one_process_computes(robot):
-    task = BRINGUPS[robot]["tasks"].split(",")[0]
-    differences = compare(robot, robot, task, PLAIN_TASKS.get(robot, task), 1, 60, lambda kind, count: None)
+    differences = compare(robot, 1, 60, lambda kind, count: None)
     assert differences == {"separate": 0.0, "composed": 0.0, "ros2_control": 0.0}
 
 
@@ -41,5 +39,13 @@ def test_a_difference_in_the_last_bit_or_a_missing_step_shows():
     assert largest_difference(one, Trajectory(one.stamps[:1], one.positions[:1], one.commands[:1])) == float("inf")
 
 
-def test_the_parity_graph_has_no_task_node_and_its_policy_waits():
-    assert [node.executable for node in describe("arm").nodes] == ["hardware_node", "safety_node", "policy_node", "task_node"]
+@pytest.mark.parametrize(("mode", "first"), [("sim", []), ("robot", ["sim_robot_node"])])
+def test_the_parity_graph_has_no_task_node_and_its_policy_waits(mode, first):
+    described = lockstep_graph("arm", "arm_circle", 3, False, mode)
+    nodes = {node.executable: node.parameters for node in described.nodes}
+    assert list(nodes) == [*first, "hardware_node", "safety_node", "policy_node"]
+    assert nodes["policy_node"]["autostart"] is False
+    assert nodes["hardware_node"]["autostart"] is nodes["safety_node"]["autostart"] is True
+    assert all(nodes[name]["lockstep"] is True for name in nodes)
+    assert all(nodes[name]["seed"] == 3 for name in (*first, "hardware_node", "policy_node"))
+    assert described.namespace == "/parity_arm"

@@ -1,5 +1,7 @@
 """Tests of ros_rl.nodes.policy_node: the same observation gets the same command, however it comes."""
 
+import time
+
 import numpy as np
 import pytest
 from geometry_msgs.msg import Twist
@@ -72,6 +74,8 @@ def test_joint_states_that_lack_a_joint_are_not_answered_and_reported(ros, answe
     ros.until(lambda: "joint state lacks slider; it has pole, needed are slider, pole" in status("policy_node").message)
     assert node.runner.episode == -1
     assert answer(to_joint_state(0.6, ["pole", "slider"], np.zeros(2), np.zeros(2), np.zeros(2))) == [0.0]
+    ros.until(lambda: status("policy_node").level == b"\0", "for the node to recover")
+    assert status("policy_node").message == "active"
 
 
 def test_a_policy_that_fails_is_reported_and_asked_again(ros, answer, monkeypatch):
@@ -86,6 +90,7 @@ def test_a_policy_that_fails_is_reported_and_asked_again(ros, answer, monkeypatc
     ros.until(lambda: "KeyError: 'weights'" in status("policy_node").message)
     monkeypatch.setattr(node.runner.policy, "act", act)
     assert answer(state[2]) == [0.0]
+    ros.until(lambda: status("policy_node").message == "active", "for the node to recover")
 
 
 def test_reload_loads_the_bundle_again_and_keeps_the_old_one_when_it_is_damaged(ros, answer, tmp_path):
@@ -108,6 +113,28 @@ def test_reload_loads_the_bundle_again_and_keeps_the_old_one_when_it_is_damaged(
     refused = ros.call(Trigger, "policy/reload")
     assert not refused.success and "damaged bundle" in refused.message
     assert answer(state(0.2)) == [-3.0]
+
+
+def test_a_target_velocity_is_forward_left_and_turn_and_ends_when_nobody_repeats_it(ros):
+    node = ros.add(policy_node("cartpole", "cartpole_lqr", command=[0.1, 0.2, 0.3], command_timeout=0.5))
+    np.testing.assert_array_equal(node._target_velocity(), [0.1, 0.2, 0.3])
+    told, seen = Twist(), []
+    told.linear.x, told.linear.y, told.linear.z = 1.0, 2.0, 7.0
+    told.angular.x, told.angular.y, told.angular.z = 8.0, 9.0, 3.0
+    twists = ros.probe.create_publisher(Twist, "cmd_vel", COMMAND_QOS)
+    ros.until(twists.get_subscription_count)
+    twists.publish(told)
+
+    def over():
+        if node._twist is not None:
+            seen.append(node._target_velocity().tolist())
+        return seen[-1:] == [[0.0, 0.0, 0.0]]
+
+    ros.until(over, "for the target velocity to end")
+    assert seen[0] == [1.0, 2.0, 3.0]
+    assert time.monotonic() - node._twist[0] > 0.5
+    twists.publish(told)
+    ros.until(lambda: node._target_velocity().tolist() == [1.0, 2.0, 3.0])
 
 
 def test_a_target_velocity_that_is_not_finite_is_ignored_and_a_new_instruction_starts_an_episode(ros, answer):

@@ -14,7 +14,8 @@ from trajectory_msgs.msg import JointTrajectory
 from ros_rl.errors import RobotFault, UserError
 from ros_rl.hardware.interface import JointCommand
 from ros_rl.nodes.hardware_node import HardwareNode
-from ros_rl.nodes.messages import to_trajectory
+from ros_rl.nodes.messages import to_joint_state, to_trajectory
+from ros_rl.nodes.ros2_control_link import RosControllerLink
 from ros_rl.nodes.sim_robot_node import SimRobotNode
 from ros_rl.robots.spec import load_robot
 
@@ -122,6 +123,40 @@ def test_a_robot_that_falls_silent_is_held_by_the_stale_observation_watchdog(ros
     robot._stop.set()
     ros.until(lambda: "the observation is" in status("hardware_node").message)
     assert ticks[-1].state in ("hold", "stop")
+
+
+def test_a_robot_whose_imu_falls_silent_is_held_until_it_speaks_again(ros, capfd):
+    robot = ros.add(sim_robot(robot="quadruped", task="quadruped_trot"))
+    node = ros.add(hardware(robot="quadruped"))
+    ticks, status = watch(node), ros.diagnostics()
+    observed, states = ros.hear(JointState, "joint_states"), ros.hear(JointState, "/joint_states")
+    ros.until(lambda: len(ticks) > 20 and observed)
+    imu, robot._imu = robot._imu, None
+    ros.until(lambda: "the observation is" in status("hardware_node").message, "for the stale observation to be noticed")
+    assert "nothing came on /imu_sensor_broadcaster/imu for" in capfd.readouterr().err
+    count, done, newest = len(states), len(ticks), observed[-1].header.stamp
+    ros.until(lambda: len(states) > count + 50 and len(ticks) > done + 20)
+    assert observed[-1].header.stamp == newest, "without its IMU the robot is not observed"
+    assert {tick.state for tick in ticks[done:]} <= {"hold", "stop"}
+    assert len({tick.stamp for tick in ticks[done:]}) == 1
+    robot._imu = imu
+    ros.until(lambda: observed[-1].header.stamp != newest, "for observations to go on")
+    ros.until(lambda: "the observation is" not in status("hardware_node").message)
+
+
+def test_a_joint_state_that_lacked_a_joint_is_no_problem_once_a_whole_one_has_come(ros):
+    spec = load_robot("quadruped")
+    link = RosControllerLink(spec, "/controller", "joint_trajectory", ("/joint_states", "/imu", "/odom"), False, 0.1)
+    try:
+        names, zeros = spec.measured_names, np.zeros(len(spec.measured_names))
+        link._on_joints(to_joint_state(0.0, names[1:], zeros[1:], zeros[1:], zeros[1:]))
+        with pytest.raises(RobotFault, match=f"joint state lacks {names[0]}"):
+            link.wait_newer(None, 0.0)
+        link._on_joints(to_joint_state(0.1, names, zeros, zeros, zeros))
+        with pytest.raises(RobotFault, match="nothing comes on /imu"):
+            link.wait_newer(None, 0.0)
+    finally:
+        link.close()
 
 
 def test_a_set_point_that_makes_no_sense_leaves_the_simulated_robot_alive(ros):

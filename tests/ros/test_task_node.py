@@ -70,6 +70,23 @@ def test_deactivation_before_the_simulation_is_there_starts_nothing_later(ros, s
     assert words(states) == ["waiting", "waiting", "running", "success", "finished"]
 
 
+def test_a_refusal_of_the_hardware_node_ends_the_run_and_is_over_once_it_takes_the_task(ros, states):
+    nodes = ros.up("cartpole", without=(), lockstep=True, episodes=10)
+    status = ros.diagnostics()
+    ros.until(lambda: words(states)[-1:] == ["running"])
+    scene, nodes["hardware_node"]._scene = nodes["hardware_node"]._scene, "elsewhere"
+    assert ros.call(Trigger, "task/start").success
+    ros.until(lambda: words(states)[-2:] == ["failure", "finished"])
+    assert "the hardware node refuses: task 'cartpole_balance' is in scene" in json.loads(states[-2].data)["reason"]
+    nodes["hardware_node"]._scene = scene
+    assert ros.call(Trigger, "task/start").success
+    ros.until(lambda: words(states)[-1] == "running")
+    count = len(states)
+    nodes["task_node"].publish_diagnostics()
+    ros.until(lambda: status("task_node").message == "active", "for the problem to be over")
+    assert len(states) == count
+
+
 def test_without_tasks_only_the_services_answer(ros):
     ros.up("cartpole", without=(), tasks="none", policy="cartpole_lqr", lockstep=True)
     answer = ros.call(Trigger, "task/start")

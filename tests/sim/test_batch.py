@@ -74,7 +74,7 @@ def test_states_share_no_memory():
     np.testing.assert_array_equal(first, kept)
 
 
-def test_divergence_names_copy_time_and_body():
+def test_s6_divergence_names_copy_time_and_body():
     batch = BatchSim(build(load_robot("cartpole"), "floor"), COPIES, threads=2)
     batch.step(np.zeros((COPIES, 1)))
     batch.qvel[1, 1] = 1e8

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from ros_rl.errors import UserError
-from ros_rl.robots.model import RobotModel
+from ros_rl.robots.model import GRAVITY, RobotModel
 from ros_rl.robots.spec import load_robot, robot_names
 from ros_rl.sim.build import SimModel, build, scene_names
-
-GRAVITY = 9.81
 
 
 @pytest.fixture(scope="module")
@@ -93,16 +91,18 @@ def test_period_of_the_hanging_pole(models):
     assert np.diff(crossings).mean() == pytest.approx(expected, rel=2e-3)
 
 
-def test_static_error_of_position_actuators(models):
-    """At rest the actuators carry gravity: stiffness · (target - position) = gravity torque."""
-    model = models["arm"]
-    spec = model.spec
+@pytest.mark.parametrize("compensated", [False, True])
+def test_static_error_of_position_actuators(compensated):
+    """At rest the actuators carry gravity, unless the robot's controller does: stiffness · (target - position) = gravity torque."""
+    spec = dataclasses.replace(load_robot("arm"), gravity_compensation=compensated)
+    model = build(spec, "floor")
     data = mujoco.MjData(model.mj)
     data.qpos[model.qpos] = data.ctrl[model.actuators] = spec.home
     simulate(model, data, 4.0)
     position = data.qpos[model.qpos]
     error = spec.home - position
-    expected = RobotModel(spec).gravity(position) / [joint.stiffness for joint in spec.joints]
+    carried = 0.0 if compensated else RobotModel(spec).gravity(position)
+    expected = np.broadcast_to(carried, position.shape) / [joint.stiffness for joint in spec.joints]
     np.testing.assert_allclose(error[:7], expected[:7], atol=2e-6)
 
 

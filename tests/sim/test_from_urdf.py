@@ -109,6 +109,8 @@ def test_the_floor_stays_solid_under_a_robot_that_starts_at_the_world(folder):
 
 
 def test_the_world_does_not_float(folder):
+    with pytest.raises(UserError, match=r"it\.urdf: its root link 'world' is what stands still, so the base cannot float"):
+        draft_robot(write(folder, "world"), floating_base=True)
     spec = draft_robot(write(folder, "world"))
     (folder / "robot.yaml").write_text(robot_yaml(spec, folder) + "floating_base: true\n")
     with pytest.raises(UserError, match=r"robot\.yaml:\d+: the root link 'world' stands still in MuJoCo, so floating_base must be false"):

@@ -112,3 +112,20 @@ def test_choosing_works_after_mujoco_was_imported():
 def test_setup_installs_the_same_packages():
     setup = (Path(__file__).parents[2] / "scripts" / "setup.sh").read_text()
     assert " ".join(gl.APT_PACKAGES) in setup
+
+
+@pytest.mark.parametrize(
+    ("value", "message"), [("foo", "MUJOCO_GL='foo' is none of egl, osmesa, glfw"), ("osmesa", "apt-get install -y libosmesa6")]
+)
+def test_a_variable_that_was_set_wrong_is_named(monkeypatch, value, message):
+    monkeypatch.setenv("MUJOCO_GL", value)
+    monkeypatch.setattr(gl.ctypes.util, "find_library", lambda name: None)
+    with pytest.raises(UserError, match=message):
+        gl.check_variable()
+
+
+@pytest.mark.parametrize("value", ["", "off", "EGL"])
+def test_a_variable_that_may_be_set_passes(monkeypatch, value):
+    monkeypatch.setenv("MUJOCO_GL", value)
+    monkeypatch.setattr(gl.ctypes.util, "find_library", lambda name: f"lib{name}.so")
+    gl.check_variable()

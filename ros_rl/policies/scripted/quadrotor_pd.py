@@ -10,10 +10,8 @@ from ros_rl.hardware.interface import ActionChunk, Observation
 from ros_rl.policies.bundle import Bundle
 from ros_rl.policies.observation import ObservationBuilder
 from ros_rl.policies.scripted.contents import parameters, tensor
-from ros_rl.robots.model import RobotModel
+from ros_rl.robots.model import GRAVITY, RobotModel
 from ros_rl.robots.spec import RobotSpec
-
-GRAVITY = 9.81  # m/s²
 
 
 @pydantic.dataclasses.dataclass(config=STRICT)

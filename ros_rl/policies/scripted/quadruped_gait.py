@@ -13,11 +13,11 @@ from ros_rl.hardware.interface import ActionChunk, Observation
 from ros_rl.policies.bundle import Bundle
 from ros_rl.policies.observation import ObservationBuilder
 from ros_rl.policies.scripted.contents import parameters, tensor
-from ros_rl.robots.model import RobotModel
+from ros_rl.robots.model import GRAVITY, RobotModel
 from ros_rl.robots.spec import RobotSpec
 
-GRAVITY = 9.81  # m/s²
 LEGS = ("FL", "FR", "RL", "RR")
+JOINTS = tuple(f"{leg}_{part}_joint" for leg in LEGS for part in ("hip", "thigh", "calf"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +112,7 @@ class QuadrupedGait:
         self._legs = legs_of(robot)
         self._weight = GRAVITY * pin.computeTotalMass(RobotModel(robot).pin)
         self._stiffness = np.array([joint.stiffness for joint in robot.joints])
-        order = [f"{leg}_{part}_joint" for leg in LEGS for part in ("hip", "thigh", "calf")]
-        self._order = np.array([order.index(name) for name in robot.joint_names])
+        self._order = np.array([JOINTS.index(name) for name in robot.joint_names])
         self._observations = ObservationBuilder(self.spec)
         self.reset(0, "")
 
@@ -181,11 +180,8 @@ def legs_of(robot: RobotSpec) -> dict[str, Leg]:
     Raises:
         UserError: the robot has other joints than hip, thigh and calf of the legs FL, FR, RL, RR.
     """
-    needed = {f"{leg}_{part}_joint" for leg in LEGS for part in ("hip", "thigh", "calf")}
-    if needed != set(robot.joint_names):
-        raise UserError(
-            f"the gait commands the joints {', '.join(sorted(needed))}; robot '{robot.name}' has {', '.join(robot.joint_names)}"
-        )
+    if sorted(JOINTS) != sorted(robot.joint_names):
+        raise UserError(f"the gait commands the joints {', '.join(JOINTS)}; robot '{robot.name}' has {', '.join(robot.joint_names)}")
     model = RobotModel(robot)
     stretched = np.zeros(len(robot.measured_names))
     legs = {}

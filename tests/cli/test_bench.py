@@ -1,0 +1,48 @@
+"""Tests of ros_rl.cli.bench: a short measurement gives whole, finite figures; what they are is for the benchmark to say."""
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+
+from ros_rl.cli.main import main
+
+pytest.importorskip("rclpy")
+
+
+def numbers(value):
+    """Returns every number in a JSON value."""
+    if isinstance(value, dict):
+        return [number for entry in value.values() for number in numbers(entry)]
+    return [value] if isinstance(value, int | float) else []
+
+
+@pytest.mark.usefixtures("domain")
+def test_the_loop_is_measured():
+    command = [sys.executable, "-m", "ros_rl.cli.main", "bench", "loop", "--robot", "cartpole", "--rate", "100", "--seconds", "1", "--json"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    figures = json.loads(result.stdout)
+    assert (figures["robot"], figures["rate"], figures["seconds"]) == ("cartpole", 100.0, 1.0)
+    assert figures["ticks"] > 0 and figures["answered_share"] > 0
+    assert set(figures["hops_us"]) == {"observation→policy", "policy→safety", "safety→command"}
+    assert all(set(hop) == {"p50", "p99", "max", "bare_p50", "ratio"} for hop in figures["hops_us"].values())
+    assert len(numbers(figures)) > 20
+    assert all(math.isfinite(number) and number >= 0 for number in numbers(figures))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--robot", "cartpol"], "unknown bring-up 'cartpol', did you mean 'cartpole'?"),
+        (["--rate", "3000"], "--rate must be at most 2000 Hz and --seconds above 0 and below 3600, got 3000 and 20"),
+        (["--seconds", "0"], "--seconds above 0 and below 3600"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(monkeypatch, capsys, words, message):
+    monkeypatch.setenv("ROS_DOMAIN_ID", "1")
+    monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    assert main(["bench", "loop", *words]) == 2
+    assert message in capsys.readouterr().err

@@ -48,6 +48,7 @@ setup(
         "opencv-python-headless>=4.10",
         "pin>=4.1",
         "pin-pink>=4.4",
+        "pycollada>=0.9",  # lets trimesh read Collada
         "pydantic>=2.6",
         "pyyaml>=6.0",
         "qpsolvers[daqp]>=4.3.3",
@@ -55,11 +56,14 @@ setup(
         "scipy>=1.13",
         "torch>=2.4",  # for learned policies; scripts/setup.sh takes the build without CUDA
         "tqdm>=4.64",
+        "trimesh>=4.6",
         "tyro>=1.0",
     ],
     extras_require={
         # The real rclpy and Fast DDS as wheels, for machines on which ROS itself is not installed.
         "ros": ["ros-jazzy-common-interfaces", "ros-jazzy-rclpy", "ros-jazzy-rmw-fastrtps-cpp"],
+        # Real robots, as URDFs with meshes, and xacro for those that come as macros.
+        "robots": ["example-robot-data>=6.0", "xacro>=2.0"],
         "dev": [
             "import-linter>=2.1",
             "mypy>=1.14",

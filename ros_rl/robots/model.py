@@ -50,12 +50,12 @@ class RobotModel:
         """
         self.spec = spec
         root = (pin.JointModelFreeFlyer(),) if spec.floating_base else ()
-        self.pin = pin.buildModelFromUrdf(str(spec.urdf), *root)
+        urdf = read_urdf(spec.urdf)
+        self.pin = pin.buildModelFromXML(urdf.xml, *root)
         self._data = self.pin.createData()
         self._neutral = pin.neutral(self.pin)
         self._measured = np.array([i for i, joint in enumerate(spec.joints + spec.passive) if joint.kind != "thruster"], dtype=int)
         self.names = tuple(spec.measured_names[i] for i in self._measured)
-        urdf = read_urdf(spec.urdf)
         self.frames = urdf.links
         # The type tells a link from a joint of the same name.
         self._links = {link: self.pin.getFrameId(link, pin.FrameType.BODY) for link in urdf.links}

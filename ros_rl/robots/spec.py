@@ -276,7 +276,7 @@ def load_robot(name: str | Path, control_rate: float = 0.0) -> RobotSpec:
         raise UserError(f"the control rate is {control_rate:g} Hz, it must be more than 0 (or 0, for the robot's own)")
     path = paths.find("robot", ROBOT_FILES, name)
     if path.suffix == ".urdf":
-        raise UserError(f"{path}: a robot is named by its robot.yaml, which says which URDF, joints and gains it has")
+        raise UserError(f"{path}: a robot is named by its robot.yaml, which says its URDF, joints and gains; 'ros-rl robot new' writes one")
     file = read_yaml(path, _RobotFile)
     urdf = read_urdf((path.parent / file.urdf).resolve())
     _check_names(path, file, urdf)
@@ -326,6 +326,8 @@ def _check_names(path: Path, file: _RobotFile, urdf: Urdf) -> None:
         raise fault(path, ("command_mode",), f"thrusters need command_mode: effort, this is {file.command_mode}")
     if forgotten := [name for name in moving if name not in where]:
         raise fault(path, ("joints",), f"the URDF's joints {', '.join(forgotten)} are in neither 'joints' nor 'passive'")
+    if file.floating_base and urdf.root == "world":
+        raise fault(path, ("floating_base",), "the root link 'world' stands still in MuJoCo, so floating_base must be false")
     frames: dict[tuple[str, ...], str | None] = {("tool_frame",): file.tool_frame, ("imu_frame",): file.imu_frame}
     frames |= {("cameras", key, "frame"): camera.frame for key, camera in file.cameras.items()}
     frames |= {("thrusters", key, "frame"): thruster.frame for key, thruster in file.thrusters.items()}

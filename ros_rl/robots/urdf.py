@@ -1,15 +1,33 @@
-"""Reading of URDF files: joints with their limits, links, and errors that name file and line."""
+"""Reading of URDF files: joints with their limits, links, repairs, and errors that name file and line."""
 
+import copy
 import math
+import re
+import shutil
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from lxml import etree
 
 from ros_rl.errors import UserError, closest
+from ros_rl.robots.repair import Repair, repair
 
 MOVING = ("revolute", "continuous", "prismatic")
 KINDS = (*MOVING, "fixed", "floating", "planar")
+# Attributes that hold numbers, and how many. <limit> and <mimic> are read with the joint.
+_NUMBERS = {
+    "origin": {"xyz": 3, "rpy": 3},
+    "axis": {"xyz": 3},
+    "mass": {"value": 1},
+    "inertia": {"ixx": 1, "ixy": 1, "ixz": 1, "iyy": 1, "iyz": 1, "izz": 1},
+    "box": {"size": 3},
+    "sphere": {"radius": 1},
+    "cylinder": {"radius": 1, "length": 1},
+    "capsule": {"radius": 1, "length": 1},
+    "mesh": {"scale": 3},
+}
 
 
 @dataclass(frozen=True)
@@ -32,32 +50,75 @@ class UrdfJoint:
 
 @dataclass(frozen=True)
 class Urdf:
-    """The names in a URDF: its joints in the order of the file, its links, its root link."""
+    """A robot's description: its joints in the order of the file, its links, its root link.
+
+    Attributes:
+        path: the file.
+        xml: the description as everything in this stack reads it, repaired.
+        repairs: what was changed in it.
+    """
 
     path: Path
     joints: dict[str, UrdfJoint]
     links: tuple[str, ...]
     root: str
+    xml: str
+    repairs: tuple[Repair, ...]
 
 
-def read_urdf(path: Path) -> Urdf:
-    """Reads joints and links of a URDF file.
+def read_urdf(path: str | Path) -> Urdf:
+    """Reads joints and links of a URDF file, and repairs what physics engines would refuse.
+
+    A file whose name ends in ``.xacro`` is expanded first, by the xacro that is installed here.
 
     Raises:
         UserError: the file is missing, is no well-formed XML, or is no URDF that describes one tree of links;
             the message starts with ``file:line``.
     """
+    robot = _parse(path)
     path = Path(path)
+    _check_numbers(path, robot)
+    _read_tree(path, robot)
+    repairs = repair(robot)
+    links, joints, root = _read_tree(path, robot)
+    return Urdf(path, joints, links, root, _text(robot), tuple(repairs))
+
+
+def _parse(path: str | Path) -> etree._Element:
+    """Returns the outermost element of a URDF, without comments."""
+    if re.match(r"[a-z]+:/", str(path)):
+        raise UserError(f"{path}: is an address; download the robot with its meshes and give the path of its URDF")
+    path = Path(path)
+    if path.is_dir():
+        inside = ", ".join(sorted(file.name for pattern in ("*.urdf", "*.xacro") for file in path.glob(pattern)))
+        raise UserError(f"{path}: is a folder, not a URDF file" + (f"; in it there is {inside}" if inside else ""))
+    parser = etree.XMLParser(remove_comments=True, resolve_entities=False)
     try:
-        tree = etree.parse(str(path), etree.XMLParser(remove_comments=True, resolve_entities=False))
-    except OSError:
-        raise UserError(f"{path}: cannot be read") from None
+        robot = etree.fromstring(_expand(path) if path.suffix == ".xacro" else path.read_bytes(), parser)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except etree.XMLSyntaxError as error:
         raise UserError(f"{path}:{error.lineno}: not well-formed XML: {error.msg}") from None
-    robot = tree.getroot()
     if robot.tag != "robot":
         raise UserError(f"{path}:{robot.sourceline}: the outermost element is <{robot.tag}>, a URDF starts with <robot>")
-    _check_vectors(path, robot)
+    return robot
+
+
+def _expand(path: Path) -> bytes:
+    """Returns the URDF that a xacro file stands for."""
+    if not path.exists():
+        raise UserError(f"{path}: cannot be read (No such file or directory)")
+    if (program := shutil.which("xacro") or shutil.which("xacro", path=Path(sys.executable).parent)) is None:
+        raise UserError(f"{path}: is a xacro file, and xacro is not installed here; 'pip install xacro', or give the URDF it makes")
+    result = subprocess.run([program, str(path)], capture_output=True)
+    if result.returncode:
+        lines = result.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {result.returncode}"]
+        raise UserError(f"{path}: xacro cannot expand it: {lines[0]}")
+    return result.stdout
+
+
+def _read_tree(path: Path, robot: etree._Element) -> tuple[tuple[str, ...], dict[str, UrdfJoint], str]:
+    """Returns links, joints and the root link."""
     links: list[str] = []
     for element in robot.findall("link"):
         name = _attribute(path, element, "name")
@@ -78,13 +139,35 @@ def read_urdf(path: Path) -> Urdf:
             )
         joints[joint.name] = joint
         parent_of[joint.child] = joint.parent
-    for joint, element in zip(joints.values(), robot.findall("joint"), strict=True):
-        if joint.mimic and joint.mimic[0] not in joints:
-            line = element.find("mimic").sourceline
-            raise UserError(
-                f"{path}:{line}: joint '{joint.name}' mimics '{joint.mimic[0]}', which is not there{closest(joint.mimic[0], joints)}"
-            )
-    return Urdf(path, joints, tuple(links), _root(path, links, parent_of))
+    return tuple(links), joints, _root(path, links, parent_of)
+
+
+def _text(robot: etree._Element) -> str:
+    """Returns the XML, with the velocity and effort limits that are not given: Pinocchio wants a number, 0 is none to MuJoCo."""
+    robot = copy.deepcopy(robot)
+    for limit in robot.iterfind("joint/limit"):
+        for key in ("velocity", "effort"):
+            if key not in limit.attrib:
+                limit.set(key, "0")
+    return etree.tostring(robot, encoding="unicode")
+
+
+def _check_numbers(path: Path, robot: etree._Element) -> None:
+    """Refuses numbers that are none, in what engines compute with."""
+    for part in (*robot.findall("link"), *robot.findall("joint")):
+        for element in part.iter(*_NUMBERS):
+            for key, count in _NUMBERS[element.tag].items():
+                text = element.get(key)
+                try:
+                    values = [float(word) for word in text.split()] if text is not None else [0.0] * count
+                except ValueError:
+                    values = []
+                if len(values) != count or not all(map(math.isfinite, values)):
+                    right = "a number" if count == 1 else "three numbers"
+                    raise UserError(f"{path}:{element.sourceline}: <{element.tag}> {key}='{text}' is not {right}")
+        axis = part.find("axis")
+        if part.get("type") in MOVING and axis is not None and not any(map(float, axis.get("xyz", "1 0 0").split())):
+            raise UserError(f"{path}:{axis.sourceline}: joint '{part.get('name')}' moves about an axis of length 0")
 
 
 def _root(path: Path, links: list[str], parent_of: dict[str, str]) -> str:
@@ -124,7 +207,7 @@ def _read_joint(path: Path, element: etree._Element, links: list[str]) -> UrdfJo
         raise UserError(f"{path}:{line}: {kind} joint '{name}' has no <limit>")
     lower = _number(path, limit, "lower", 0.0) if kind != "continuous" else -math.inf
     upper = _number(path, limit, "upper", 0.0) if kind != "continuous" else math.inf
-    if kind in ("revolute", "prismatic") and not lower < upper:
+    if kind in ("revolute", "prismatic") and lower > upper:
         raise UserError(
             f"{path}:{limit.sourceline}: joint '{name}' has the limits lower={lower} and upper={upper}, lower must be below upper"
         )
@@ -151,19 +234,6 @@ def _largest(path: Path, limit: etree._Element | None, key: str, joint: str) -> 
         assert limit is not None
         raise UserError(f"{path}:{limit.sourceline}: joint '{joint}' has {key}={value}, a limit is above 0")
     return value or math.inf
-
-
-def _check_vectors(path: Path, robot: etree._Element) -> None:
-    """Refuses a position, rotation or axis that is not three numbers: the libraries below would not say where it is."""
-    for element in robot.iter(etree.Element):
-        for key in ("xyz", "rpy"):
-            words = element.get(key, "0 0 0").split()
-            try:
-                fine = len(words) == 3 and all(math.isfinite(float(word)) for word in words)
-            except ValueError:
-                fine = False
-            if not fine:
-                raise UserError(f"{path}:{element.sourceline}: <{element.tag}> {key}='{element.get(key)}' is not three numbers")
 
 
 def _attribute(path: Path, element: etree._Element, key: str) -> str:

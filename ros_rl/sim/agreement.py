@@ -8,8 +8,10 @@ import numpy as np
 
 from ros_rl.errors import UserError
 from ros_rl.robots.model import Pose, RobotModel
+from ros_rl.robots.repair import Repair
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.robots.urdf import Urdf, read_urdf
+from ros_rl.sim.from_urdf import read_into_mujoco
 
 STATES = 100
 _FAR = 2.0  # m or rad: how far a floating base and joints without limits are sampled from zero
@@ -35,17 +37,23 @@ class MujocoReading:
 
     Attributes:
         mj: the compiled model; joint friction and constraints are off, so that inverse dynamics is the rigid body's.
+        data: the configuration last placed.
+        repairs: what was done to the URDF and its meshes.
     """
 
-    def __init__(self, spec: RobotSpec):
+    def __init__(self, spec: RobotSpec, meshes: bool = False):
         """
+        Args:
+            spec: the robot.
+            meshes: whether to load the meshes, which only shapes and pictures depend on.
+
         Raises:
-            UserError: MuJoCo cannot load the URDF.
+            UserError: MuJoCo cannot load the URDF or its meshes.
         """
         urdf = read_urdf(spec.urdf)
-        self.mj = _compile(urdf, spec.floating_base)
+        self.mj, self.repairs = _compile(urdf, spec.floating_base, meshes)
         self.mj.opt.disableflags = mujoco.mjtDisableBit.mjDSBL_CONSTRAINT | mujoco.mjtDisableBit.mjDSBL_DAMPER
-        self._data = mujoco.MjData(self.mj)
+        self.data = mujoco.MjData(self.mj)
         self._base = 6 if spec.floating_base else 0
         measured = [joint.name for joint in spec.joints + spec.passive if joint.kind != "thruster"]
         self._follow = np.zeros((self.mj.nv, self._base + len(measured)))
@@ -61,49 +69,54 @@ class MujocoReading:
     def place(self, joints: np.ndarray, base: np.ndarray | None) -> None:
         """Puts the robot into a configuration: joints (p,), base (7,) as for `RobotModel`."""
         positions = self._follow[:, self._base :] @ joints + self._offset
-        self._data.qpos[:] = positions if base is None else np.concatenate([base, positions[6:]])
-        mujoco.mj_fwdPosition(self.mj, self._data)
+        self.data.qpos[:] = positions if base is None else np.concatenate([base, positions[6:]])
+        mujoco.mj_fwdPosition(self.mj, self.data)
 
     def link_pose(self, link: str) -> Pose:
         """Returns the pose of a link's frame."""
-        body = self._data.body(link)
+        body = self.data.body(link)
         return Pose(body.xpos.copy(), body.xmat.reshape(3, 3).copy())
 
     def mass_matrix(self) -> np.ndarray:
         """Returns the joint-space inertia matrix, shape (nv, nv)."""
         inertia = np.zeros((self.mj.nv, self.mj.nv))
-        mujoco.mj_fullM(self.mj, self._data, inertia)
+        mujoco.mj_fullM(self.mj, self.data, inertia)
         return self._follow.T @ inertia @ self._follow
 
     def inverse_dynamics(self, velocity: np.ndarray, acceleration: np.ndarray) -> np.ndarray:
         """Returns the generalised forces (nv,) that cause `acceleration`."""
-        self._data.qvel[:] = self._follow @ velocity
-        self._data.qacc[:] = self._follow @ acceleration
-        mujoco.mj_inverse(self.mj, self._data)
-        return self._follow.T @ self._data.qfrc_inverse
+        self.data.qvel[:] = self._follow @ velocity
+        self.data.qacc[:] = self._follow @ acceleration
+        mujoco.mj_inverse(self.mj, self.data)
+        return self._follow.T @ self.data.qfrc_inverse
 
     def overlaps(self) -> list[tuple[str, str]]:
         """Returns the pairs of links whose collision shapes touch; a link and its parent may."""
         flags, self.mj.opt.disableflags = self.mj.opt.disableflags, 0
-        mujoco.mj_fwdPosition(self.mj, self._data)
+        mujoco.mj_fwdPosition(self.mj, self.data)
         self.mj.opt.disableflags = flags
-        pairs = ({self.mj.body(int(self.mj.geom_bodyid[geom])).name for geom in contact.geom} for contact in self._data.contact)
+        pairs = ({self.mj.body(int(self.mj.geom_bodyid[geom])).name for geom in contact.geom} for contact in self.data.contact)
         return sorted({tuple(sorted(pair)) for pair in pairs})
 
+    def large_links(self, size: float) -> list[tuple[str, float]]:
+        """Returns the links that have a shape longer than `size` m, and its length."""
+        lengths: dict[str, float] = {}
+        for geom in range(self.mj.ngeom):
+            # The box around a plane, which has no end, is of size 0.
+            link, length = self.mj.body(int(self.mj.geom_bodyid[geom])).name, 2 * float(self.mj.geom_aabb[geom, 3:].max())
+            lengths[link] = max(lengths.get(link, 0.0), length)
+        return [(link, length) for link, length in lengths.items() if length > size]
 
-def _compile(urdf: Urdf, floating_base: bool) -> mujoco.MjModel:
-    """Loads the robot as it is written: every link stays, shapes add no mass, inertias are not mended."""
+
+def _compile(urdf: Urdf, floating_base: bool, meshes: bool) -> tuple[mujoco.MjModel, tuple[Repair, ...]]:
+    """Loads the robot alone."""
+    robot = read_into_mujoco(urdf, meshes)
+    if floating_base:
+        robot.mj.body(urdf.root).add_freejoint()
     try:
-        description = mujoco.MjSpec.from_file(str(urdf.path))
-        description.compiler.fusestatic = False
-        description.compiler.discardvisual = False
-        description.compiler.balanceinertia = False
-        description.compiler.inertiafromgeom = mujoco.mjtInertiaFromGeom.mjINERTIAFROMGEOM_FALSE
-        if floating_base:
-            description.body(urdf.root).add_freejoint()
-        return description.compile()
+        return robot.mj.compile(), urdf.repairs + robot.repairs
     except ValueError as error:
-        raise UserError(f"{urdf.path}: {error}") from None
+        raise UserError(f"{urdf.path}: {' '.join(str(error).split())}") from None
 
 
 def compare(spec: RobotSpec) -> Agreement:
@@ -127,12 +140,16 @@ def compare(spec: RobotSpec) -> Agreement:
     return Agreement(*worst.tolist())
 
 
-def home_overlaps(spec: RobotSpec) -> list[tuple[str, str]]:
-    """Returns the pairs of links that run into each other at the home pose."""
-    reading = MujocoReading(spec)
+def reading_at_home(spec: RobotSpec) -> MujocoReading:
+    """Returns MuJoCo's reading of a robot with its meshes, at the home pose.
+
+    Raises:
+        UserError: MuJoCo cannot load the URDF or its meshes.
+    """
+    reading = MujocoReading(spec, meshes=True)
     home = [joint.home for joint in spec.joints + spec.passive if joint.kind != "thruster"]
     reading.place(np.array(home), np.array([0.0, 0, 0, 1, 0, 0, 0]) if spec.floating_base else None)
-    return reading.overlaps()
+    return reading
 
 
 def _random_base(random: np.random.Generator) -> np.ndarray:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import mujoco
 import numpy as np
-from lxml import etree
 from mujoco import mjtObj
 
 from ros_rl import paths
 from ros_rl.errors import UserError
 from ros_rl.robots.spec import EXTERNAL_CAMERA_RATE, Camera, Joint, RobotSpec
 from ros_rl.robots.urdf import MOVING, Urdf, read_urdf
+from ros_rl.sim.from_urdf import WORLD, read_into_mujoco
 
 SCENE_FILES = "sim/scenes/*.xml"
 ROBOT_FRAME = "robot"
@@ -159,24 +159,9 @@ def _compile(path: Path, world: mujoco.MjSpec) -> mujoco.MjModel:
         raise UserError(f"{path}: {_one_line(error)}") from None
 
 
-def _read_urdf(urdf: Urdf) -> mujoco.MjSpec:
-    """Returns the URDF as it stands: no link merged, no shape dropped, no inertia guessed from shapes."""
-    tree = etree.parse(str(urdf.path), etree.XMLParser(remove_comments=True, resolve_entities=False))
-    settings = tree.getroot().find("mujoco/compiler")
-    if settings is None:
-        settings = etree.SubElement(etree.SubElement(tree.getroot(), "mujoco"), "compiler")
-    for key in ("discardvisual", "fusestatic", "inertiafromgeom", "balanceinertia", "strippath"):
-        settings.set(key, "false")
-    settings.set("meshdir", str(urdf.path.parent))
-    try:
-        return mujoco.MjSpec.from_string(etree.tostring(tree.getroot(), encoding="unicode"))
-    except ValueError as error:
-        raise UserError(f"{urdf.path}: {_one_line(error)}") from None
-
-
 def _read_robot(spec: RobotSpec, urdf: Urdf) -> mujoco.MjSpec:
     """Returns the URDF with what the robot's spec adds: base joint, actuators, IMU and cameras."""
-    robot = _read_urdf(urdf)
+    robot = read_into_mujoco(urdf).mj
     for body in robot.bodies:
         _hide_collision_shapes(body)
         body.gravcomp = float(spec.gravity_compensation)
@@ -184,7 +169,8 @@ def _read_robot(spec: RobotSpec, urdf: Urdf) -> mujoco.MjSpec:
         # As stiff as a gear: by default light fingers that mimic each other would drift centimetres apart under load.
         equality.solref, equality.solimp = [0.005, 1.0], [0.999, 0.9999, 0.001, 0.5, 2.0]
     root = robot.body(urdf.root)
-    root.pos = np.asarray(root.pos) + spec.base_position
+    for part in (root,) if urdf.root != WORLD else (*root.bodies, *root.geoms):
+        part.pos = np.asarray(part.pos) + spec.base_position
     if spec.floating_base:
         root.add_freejoint(name=_BASE_JOINT)
         root.add_camera(name=FOLLOW_CAMERA, mode=mujoco.mjtCamLight.mjCAMLIGHT_TRACK, **_FOLLOW_VIEW)
@@ -273,7 +259,7 @@ def _exclude_home_contacts(spec: RobotSpec, urdf: Urdf, world: mujoco.MjSpec, mo
             data.joint(joint.name).qpos = joint.home
     mujoco.mj_forward(model, data)
     touching = {tuple(sorted(model.body(int(model.geom_bodyid[geom])).name for geom in contact.geom)) for contact in data.contact}
-    overlapping = sorted(pair for pair in touching if set(pair) <= set(urdf.links))
+    overlapping = sorted(pair for pair in touching if set(pair) <= set(urdf.links) - {WORLD})
     for first, second in overlapping:
         world.add_exclude(name=f"{first}|{second}", bodyname1=first, bodyname2=second)
     return bool(overlapping)

@@ -1,6 +1,7 @@
 """Reading of URDF files: what a sound one gives, and one test per kind of fault."""
 
 import math
+import sys
 
 import pytest
 
@@ -81,11 +82,6 @@ FAULTS = {
     ),
     "axis of two numbers": ('<child link="arm"/>', '<child link="arm"/><axis xyz="0 1"/>', ":7: <axis> xyz='0 1' is not three numbers"),
     "two parents": ('<child link="finger"/>', '<child link="arm"/>', ":10: link 'arm' has two parents, 'base' and 'arm'"),
-    "mimics nothing": (
-        'mimic joint="turn"',
-        'mimic joint="turm"',
-        ":14: joint 'slide' mimics 'turm', which is not there, did you mean 'turn'?",
-    ),
     "two roots": ('<link name="base"/>', '<link name="base"/><link name="stray"/>', ": a URDF has one root link, this has 2: base, stray"),
     "loop": ('<parent link="base"/>', '<parent link="finger"/>', ": the links arm, finger form a loop"),
 }
@@ -105,3 +101,39 @@ def test_names_the_place_of_a_fault(fault, tmp_path):
 def test_names_a_missing_file(tmp_path):
     with pytest.raises(UserError, match=r"none\.urdf: cannot be read"):
         read_urdf(tmp_path / "none.urdf")
+
+
+XACRO = SOUND.replace("<robot ", '<robot xmlns:xacro="http://www.ros.org/wiki/xacro" ').replace('upper="2"', 'upper="${1 + 1}"')
+
+
+def test_expands_xacro(tmp_path):
+    pytest.importorskip("xacro")
+    path = tmp_path / "two.urdf.xacro"
+    path.write_text(XACRO)
+    urdf = read_urdf(path)
+    assert (urdf.path, urdf.joints["turn"].upper) == (path, 2.0)
+    path.write_text(XACRO.replace("1 + 1", "nothing"))
+    with pytest.raises(UserError, match=r"two\.urdf\.xacro: xacro cannot expand it: .*nothing"):
+        read_urdf(path)
+    with pytest.raises(UserError, match=r"none\.xacro: cannot be read"):
+        read_urdf(tmp_path / "none.xacro")
+
+
+def test_says_when_xacro_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    (tmp_path / "two.xacro").write_text(XACRO)
+    with pytest.raises(UserError, match=r"two\.xacro: is a xacro file, and xacro is not installed here; 'pip install xacro'"):
+        read_urdf(tmp_path / "two.xacro")
+
+
+def test_the_repaired_text_is_what_the_joints_say(tmp_path):
+    path = tmp_path / "two.urdf"
+    path.write_text(SOUND.replace('lower="-1" upper="2"', 'lower="0" upper="0"'))
+    urdf = read_urdf(path)
+    assert [repair.kind for repair in urdf.repairs] == ["limits", "mass", "mass"]
+    assert urdf.joints["turn"].kind == "continuous"
+    repaired = tmp_path / "repaired.urdf"
+    repaired.write_text(urdf.xml)
+    assert read_urdf(repaired).joints.keys() == urdf.joints.keys()
+    assert read_urdf(repaired).links == urdf.links

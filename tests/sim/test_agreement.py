@@ -3,7 +3,7 @@
 import pytest
 
 from ros_rl.robots.spec import load_robot, robot_names
-from ros_rl.sim.agreement import compare, home_overlaps
+from ros_rl.sim.agreement import compare, reading_at_home
 
 
 @pytest.mark.parametrize("name", robot_names())
@@ -16,7 +16,7 @@ def test_mujoco_and_pinocchio_agree(name):
 
 @pytest.mark.parametrize("name", robot_names())
 def test_no_links_overlap_at_home(name):
-    assert home_overlaps(load_robot(name)) == []
+    assert reading_at_home(load_robot(name)).overlaps() == []
 
 
 def test_disagreement_is_found(tmp_path):

@@ -2,11 +2,11 @@
 
 BIN := .venv/bin
 
-.PHONY: demo test lint bench docs setup
+.PHONY: demo test lint bench docs setup robots
 demo: setup  ## watch a robot do its task in simulation
 	$(BIN)/ros-rl demo
 
-test: setup  ## run every test
+test: setup robots  ## run every test
 	$(BIN)/python -m pytest
 
 lint: setup  ## check format, style, types and layers
@@ -23,3 +23,7 @@ docs: setup  ## write the pages that are made from code
 
 setup:
 	@scripts/setup.sh
+
+robots: setup  ## install real robots with their meshes (400 MB), which the tests read
+	@$(BIN)/python -m pip show -qq example-robot-data 2>/dev/null || \
+		$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[robots]"

@@ -39,8 +39,8 @@ class Guard:
     none. The robot then keeps its last safe target: the last position in position mode, the joint's `hold` command
     (zero unless the robot says otherwise) in velocity and effort mode.
 
-    A position target moves by at most v_max·dt for each call, and is never further from the measured position than
-    `RobotSpec.lead`: a blocked robot, or one whose controller was away, is not thrown after a target that ran off.
+    A position target moves by at most v_max·dt for each call, and does not move further away from the measured position
+    than `RobotSpec.lead`: a blocked robot, or one whose controller was away, is not thrown after a target that ran off.
     """
 
     def __init__(self, spec: RobotSpec, max_age: float = 0.1, stop_after: float = 1.0):
@@ -77,7 +77,7 @@ class Guard:
         if self.spec.command_mode != "position" or not self._stopped:
             self._target = self.spec.rest(observation.joint_position)
         self._last_good = self._newest_seen = observation.stamp
-        self._newest_answer = -np.inf
+        self._newest_answer = self._eased_from = -np.inf
 
     def estop(self, reason: str) -> None:
         """Latches the emergency stop: every command is rejected until `release`."""
@@ -107,7 +107,9 @@ class Guard:
         self._newest_seen = observation.stamp
         fault = self._observation_fault(observation, now)
         if fault is None and self._blind and not self._near(observation):
+            stopped = self._stopped
             self.reset(observation)  # it was moved while nobody saw it
+            self._stopped, self._eased_from = self._stopped or stopped, now
         self._blind = fault is not None
         if self._estop is not None:
             if not self._stopped and fault is None:
@@ -128,14 +130,14 @@ class Guard:
         self.counts["starved"] += command is self._previous
         self._previous = command
         self._last_good, self._newest_answer = now, min(command.stamp, observation.stamp)
-        target = np.clip(wanted, self._lower, self._upper)
         if self.spec.command_mode == "position":
-            step = self._step * min((now - self._eased_from) / _EASE, 1.0)
-            target = np.clip(target, self._target - step, self._target + step)
-            measured = observation.joint_position[: len(target)]
-            target = np.clip(target, measured - self.spec.lead, measured + self.spec.lead)
+            measured = observation.joint_position[: len(wanted)]
+            target = np.clip(wanted, measured - self.spec.lead, measured + self.spec.lead)
+            # The step is the last word: whatever a measurement or a limit says, the target does not jump.
+            step = self._step * np.clip((now - self._eased_from) / _EASE, 0.0, 1.0)
+            target = np.clip(np.clip(target, self._lower, self._upper), self._target - step, self._target + step)
         else:
-            target = self._turned_back(target, observation)
+            target = self._turned_back(np.clip(wanted, self._lower, self._upper), observation)
         limited = tuple(name for name, cut in zip(self.spec.joint_names, np.abs(target - wanted) > 1e-9, strict=True) if cut)
         self.counts["limited"] += bool(limited)
         self._target = target

@@ -106,8 +106,9 @@ class Recorder(Node):
         self._privileged = from_privileged(message)
 
     def _on_joints(self, message: JointState) -> None:
-        self.heard = time.monotonic()
         stamp = from_time(message.header.stamp)
+        if stamp != self._last_stamp:  # in lock-step an observation that nobody answers comes again and again
+            self.heard = time.monotonic()
         if self._last_stamp is not None and stamp < self._last_stamp:  # a new episode; it may be under way before the task node says so
             self._moments, self._filming, self._frame = [], True, -1
         self._last_stamp = stamp

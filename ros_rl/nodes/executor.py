@@ -12,6 +12,7 @@ from typing import Any
 
 from rclpy.event_handler import QoSSubscriptionEventType
 from rclpy.executors import ExternalShutdownException, ShutdownException, SingleThreadedExecutor
+from rclpy.logging import get_logger
 from rclpy.node import Node
 from rclpy.waitable import Waitable
 
@@ -59,12 +60,18 @@ def spin_nodes(nodes: Collection[Node], stopped: Callable[[], bool]) -> None:
 
     def serve() -> None:
         while not stopped():
-            rest.spin_once(timeout_sec=_LOOK_AROUND)
-            events.spin_once(timeout_sec=0)
+            try:
+                rest.spin_once(timeout_sec=_LOOK_AROUND)
+                events.spin_once(timeout_sec=0)
+            except (ExternalShutdownException, ShutdownException):
+                return
+            except Exception as error:
+                # Such as a lifecycle transition that does not exist. The next request may be an emergency stop.
+                get_logger("services").error(f"a request failed: {error}")
             # A callback may have opened topics, or kept a node's data waiting for its callback group.
             data.wake()
 
-    thread = threading.Thread(target=_quietly, args=(serve,), name="services", daemon=True)
+    thread = threading.Thread(target=serve, name="services", daemon=True)
     thread.start()
     try:
         while not stopped():
@@ -73,10 +80,3 @@ def spin_nodes(nodes: Collection[Node], stopped: Callable[[], bool]) -> None:
         thread.join(2.0)
         for executor in (data, events, rest):
             executor.shutdown(timeout_sec=1.0)
-
-
-def _quietly(run: Callable[[], None]) -> None:
-    try:
-        run()
-    except (ExternalShutdownException, ShutdownException):
-        return

@@ -71,6 +71,8 @@ class HardwareNode(StackNode):
     def activate(self) -> None:
         """Makes the measured position the target and starts to publish."""
         assert self.robot is not None
+        if self._simulation is None and not self._lockstep:
+            self.robot.step()  # a measurement from now on, not one from before the arm was moved
         with self._lock:
             self._command = None
             self._start_from(self.robot.activate())

@@ -1,5 +1,7 @@
 """Starts one node of a graph only when those who want to see everything it does are listening."""
 
+import math
+import time
 from dataclasses import replace
 
 from lifecycle_msgs.msg import Transition
@@ -9,6 +11,7 @@ from rclpy.task import Future
 
 from ros_rl.bringup import Graph
 from ros_rl.errors import RobotFault
+from ros_rl.nodes.launcher import SILENCE
 
 
 def held_back(described: Graph, executable: str) -> Graph:
@@ -31,6 +34,7 @@ class NodeStarter:
         self._client = node.create_client(ChangeState, f"{name}/change_state")
         self._transitions = [Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE]
         self._answer: Future | None = None
+        self._deadline = time.monotonic() + 2 * SILENCE
 
     def start(self) -> None:
         """Moves on by one transition if the last one is done; called again and again.
@@ -40,6 +44,10 @@ class NodeStarter:
         """
         if self._answer is not None and self._answer.done() and not self._answer.result().success:
             raise RobotFault(f"{self._name} does not start; its log says why")
+        if time.monotonic() > self._deadline:
+            raise RobotFault(f"{self._name} did not start within {2 * SILENCE:g} s")
         idle = self._answer is None or self._answer.done()
-        if idle and self._transitions and self._client.service_is_ready():
+        if idle and not self._transitions:
+            self._deadline = math.inf
+        elif idle and self._client.service_is_ready():
             self._answer = self._client.call_async(ChangeState.Request(transition=Transition(id=self._transitions.pop(0))))

@@ -245,6 +245,53 @@ def test_c5_a_target_does_not_run_away_from_a_robot_that_is_held_fast():
     assert set(report.limited) >= set(ARM.joint_names[:7])
 
 
+def test_c5_one_wrong_measurement_does_not_make_the_target_jump():
+    guard, _ = started(ARM)
+    for tick, offset in enumerate((0.0, 1.0, -1.0, 0.0)):
+        now = tick * 0.005
+        target, _ = guard.check(asked(ARM, ARM.home, now), seen(ARM, ARM.home + offset, now), now)
+        assert (np.abs(target - ARM.home) <= STEP + 1e-12).all()
+
+
+def test_c5_a_robot_beyond_its_limits_is_not_sent_further_out():
+    beyond = ARM.upper + 0.3
+    guard, _ = started(ARM, beyond)
+    target = beyond
+    for tick in range(400):
+        now = tick * 0.005
+        last = target
+        target, _ = guard.check(asked(ARM, ARM.home, now), seen(ARM, last, now), now)
+        assert (target <= last + 1e-12).all()
+        assert (np.abs(target - last) <= STEP + 1e-12).all()
+    assert (target[:7] <= ARM.upper[:7]).all()
+
+
+@pytest.mark.parametrize("eased_by", ["release", "stop"])
+def test_s5_a_clock_that_starts_again_after_a_stop_moves_nothing(eased_by):
+    guard, _ = started(ARM, stop_after=0.5)
+    if eased_by == "release":
+        guard.estop("button")
+        guard.release(seen(ARM, stamp=50.0))
+    else:
+        guard.check(None, seen(ARM, stamp=49.0), 49.0)
+        guard.check(asked(ARM, ARM.home, 50.0), seen(ARM, stamp=50.0), 50.0)
+    for tick in range(10):
+        now = tick * 0.005
+        target, report = guard.check(asked(ARM, ARM.home, now), seen(ARM, stamp=now), now)
+        assert report.state == "ok"
+        np.testing.assert_array_equal(target, ARM.home)
+
+
+def test_c7_a_robot_moved_unseen_while_stopped_comes_back_gently():
+    guard, _ = started(ARM, stop_after=0.5)
+    for tick in range(400):
+        guard.check(None, seen(ARM, stamp=0.0), tick * 0.005)
+    moved = ARM.home - np.where(np.arange(8) == 0, 1.0, 0.0)
+    target, report = guard.check(asked(ARM, ARM.home, 2.0), seen(ARM, moved, 2.0), 2.0)
+    assert report.state == "ok"
+    np.testing.assert_array_equal(target, moved)
+
+
 def test_the_lead_is_where_the_actuator_saturates_or_half_a_second():
     stiff = Joint("a", "revolute", -1, 1, velocity=2.0, effort=10.0, stiffness=100.0, damping=5.0)
     bare = Joint("b", "revolute", -1, 1, velocity=3.0, effort=10.0)

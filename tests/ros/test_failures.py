@@ -2,8 +2,11 @@
 
 import numpy as np
 from harness import graph_of, value
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
+from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 
 from ros_rl.nodes.sim_robot_node import SimRobotNode
@@ -55,3 +58,14 @@ def test_a_killed_hardware_node_leaves_the_robot_to_its_own_controller_and_may_b
     np.testing.assert_array_equal(robot._robot.data.ctrl, target)
     running.start(graph_of("arm", mode="robot", tasks="arm_circle").nodes[0])
     ros.until(lambda: not np.array_equal(robot._robot.data.ctrl, target), "for the arm to move on")
+
+
+def test_a_request_that_cannot_be_met_leaves_the_emergency_stop_in_reach(ros, processes):
+    processes("cartpole", tasks="none", policy="cartpole_lqr")
+    status = ros.diagnostics()
+    ros.until(lambda: value(status("hardware_node"), "state") == "ok", "for the graph to run")
+    client = ros.probe.create_client(ChangeState, "/test/hardware_node/change_state")
+    ros.until(client.service_is_ready)
+    client.call_async(ChangeState.Request(transition=Transition(id=Transition.TRANSITION_CLEANUP)))  # it is active: there is no such way
+    assert ros.call(Trigger, "/test/estop").success
+    ros.until(lambda: value(status("hardware_node"), "state") == "estop", "for the emergency stop")

@@ -23,6 +23,7 @@ from ros_rl.nodes.parameters import HARDWARE_NODE
 from ros_rl.nodes.publisher import ObservationPublisher
 from ros_rl.nodes.ros2_control_link import RosControllerLink, controller_name
 from ros_rl.robots.spec import Camera, load_robot
+from ros_rl.robots.urdf import read_urdf
 from ros_rl.sim.task import Task, load_task
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class HardwareNode(StackNode):
     def configure(self) -> None:
         """Takes the robot, opens topics and services."""
         self._spec = load_robot(self.value("robot"), self.value("control_rate"))
+        for repair in read_urdf(self._spec.urdf).repairs:
+            self.get_logger().warning(f"{self._spec.urdf.name}: {repair}")
         self._lockstep = self.value("lockstep")
         simulated = self.value("backend") == "mujoco"
         self._owner = claim(self, 0.0 if simulated else _DISCOVERY)

@@ -18,6 +18,7 @@ from ros_rl.robots.urdf import MOVING, Urdf, UrdfJoint, read_urdf
 _CONTROL_RATE = 100.0  # Hz
 _BANDWIDTH = 30.0  # rad/s: natural frequency of a joint that carries its own inertia only
 _FASTEST = 250.0  # rad/s: a simulation in steps of 2 ms follows this, not much more
+_HALF_TURN = 3.1416  # rad: range to either side of a revolute joint for which the URDF states none
 _SLOW = 1.0, 0.1  # rad/s and m/s: velocity limit where the URDF has none, which the guard needs
 _FULL_EFFORT = 0.5  # rad (or m): position error at which a joint pushes with all it has
 _STATES = 20  # at which a joint's inertia is looked at
@@ -95,8 +96,11 @@ def robot_yaml(spec: RobotSpec, folder: Path) -> str:
         *_HINTS,
     ]
     lines += ["joints:"]
+    without_range = read_urdf(spec.urdf).without_range
     for joint in spec.joints:
         numbers = f"home: {joint.home:.6g}, stiffness: {joint.stiffness:.4g}, damping: {joint.damping:.4g}"
+        if joint.name in without_range:
+            numbers += f", lower: {-_HALF_TURN}, upper: {_HALF_TURN}"
         if not math.isfinite(joint.velocity):
             numbers += f", velocity: {_SLOW[joint.kind == 'prismatic']}"
         lines.append(f"  {_quoted(joint.name)}: {{{numbers}}}")

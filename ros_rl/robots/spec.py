@@ -281,7 +281,7 @@ def load_robot(name: str | Path, control_rate: float = 0.0) -> RobotSpec:
     urdf = read_urdf((path.parent / file.urdf).resolve())
     _check_names(path, file, urdf)
     joints = tuple(_joint(path, urdf, ("joints", key), entry) for key, entry in file.joints.items())
-    _check_limited(path, file.command_mode, joints)
+    _check_limited(path, urdf, file.command_mode, joints)
     joints += tuple(_thruster(path, key, entry) for key, entry in file.thrusters.items())
     passive = tuple(_joint(path, urdf, ("passive", key), entry) for key, entry in file.passive.items())
     return RobotSpec(
@@ -369,10 +369,13 @@ def _joint(path: Path, urdf: Urdf, location: tuple[str, str], entry: _JointFile)
     )
 
 
-def _check_limited(path: Path, mode: CommandMode, joints: tuple[Joint, ...]) -> None:
-    """Refuses a commanded joint without the limit that the guard needs in this command mode."""
+def _check_limited(path: Path, urdf: Urdf, mode: CommandMode, joints: tuple[Joint, ...]) -> None:
+    """Refuses a commanded joint without the limits that the guard needs: in this command mode, and where a range was forgotten."""
     key = "effort" if mode == "effort" else "velocity"
     for joint in joints:
+        if joint.name in urdf.without_range and not (math.isfinite(joint.lower) and math.isfinite(joint.upper)):
+            missing = f"joint '{joint.name}' is revolute and the URDF states no range for it, so give lower and upper here"
+            raise fault(path, ("joints", joint.name), missing)
         if not math.isfinite(getattr(joint, key)):
             raise fault(path, ("joints", joint.name), f"joint '{joint.name}' has no {key} limit; the URDF states none, so give it here")
 

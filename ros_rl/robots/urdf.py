@@ -65,6 +65,12 @@ class Urdf:
     xml: str
     repairs: tuple[Repair, ...]
 
+    @property
+    def without_range(self) -> set[str]:
+        """The revolute joints for which no range is stated, so that they were taken as continuous."""
+        forgotten = {repair.where for repair in self.repairs if repair.kind == "limits"}
+        return {name for name, joint in self.joints.items() if joint.kind == "continuous" and f"joint '{name}'" in forgotten}
+
 
 def read_urdf(path: str | Path) -> Urdf:
     """Reads joints and links of a URDF file, and repairs what physics engines would refuse.

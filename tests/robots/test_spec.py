@@ -61,6 +61,15 @@ def test_urdf_and_yaml_together(tmp_path):
     assert (spec.cameras[0].width, spec.cameras[0].height) == (320, 480)
 
 
+def test_a_range_that_the_urdf_forgot_must_be_given(tmp_path):
+    (tmp_path / "two.urdf").write_text(URDF.replace('lower="-1" upper="2" ', ""))
+    (tmp_path / "robot.yaml").write_text(SOUND.replace("upper: 1.5, ", ""))
+    with pytest.raises(UserError, match=r"robot\.yaml:6: joint 'turn' is revolute and the URDF states no range for it"):
+        load_robot(tmp_path / "robot.yaml")
+    (tmp_path / "robot.yaml").write_text(SOUND.replace("upper: 1.5", "lower: -1, upper: 1.5"))
+    assert load_robot(tmp_path / "robot.yaml").upper[0] == 1.5
+
+
 def test_command_limits_follow_the_command_mode(tmp_path):
     spec = load(tmp_path, SOUND)
     turn = dataclasses.replace(spec, joints=spec.joints[:1])

@@ -88,8 +88,12 @@ class Guard:
     def release(self, observation: Observation) -> None:
         """Unlatches the emergency stop, with the measured position as the target; full speed comes back gradually."""
         self._estop = None
+        self._resume(observation, observation.stamp)
+
+    def _resume(self, observation: Observation, now: float) -> None:
+        """Makes the measured position the target; full speed comes back gradually from `now` on."""
         self.reset(observation)
-        self._eased_from = observation.stamp
+        self._eased_from = now
 
     def check(self, command: JointCommand | None, observation: Observation, now: float) -> tuple[np.ndarray, GuardReport]:
         """Returns the target that is safe to send, shape (n,), in `spec.joints` order; called once in a control period.
@@ -108,8 +112,8 @@ class Guard:
         fault = self._observation_fault(observation, now)
         if fault is None and self._blind and not self._near(observation):
             stopped = self._stopped
-            self.reset(observation)  # it was moved while nobody saw it
-            self._stopped, self._eased_from = self._stopped or stopped, now
+            self._resume(observation, now)  # it was moved while nobody saw it
+            self._stopped = self._stopped or stopped
         self._blind = fault is not None
         if self._estop is not None:
             if not self._stopped and fault is None:
@@ -123,8 +127,7 @@ class Guard:
         except UserError as error:
             return self._refuse(command, str(error), observation, now)
         if self._stopped:
-            self.reset(observation)
-            self._eased_from = now
+            self._resume(observation, now)
         assert command is not None
         assert self._target is not None
         self.counts["starved"] += command is self._previous

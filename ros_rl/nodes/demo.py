@@ -151,14 +151,14 @@ def run_episodes(
                     executor.spin_once(timeout_sec=0.1)
                     if recorder.sees_robot:  # the first episode is filmed from its first moment
                         tasks.start()
+                    done = f"after {len(recorder.results)} of {episodes} episodes"
                     if (code := running.ended()) is not None:
-                        raise RobotFault(f"the graph ended with exit code {code} after {len(recorder.results)} of {episodes} episodes")
-                    if running.processes.get("task_node") is not None and running.processes["task_node"].poll() is not None:
-                        raise RobotFault(f"the task node ended after {len(recorder.results)} of {episodes} episodes")
+                        raise RobotFault(f"the graph ended with exit code {code} {done}")
+                    # Composed, the task node has no process of its own.
+                    if (process := running.processes.get("task_node")) is not None and process.poll() is not None:
+                        raise RobotFault(f"the task node ended {done}")
                     if time.monotonic() - recorder.heard > SILENCE:
-                        raise RobotFault(
-                            f"nothing came from the graph for {SILENCE:g} s after {len(recorder.results)} of {episodes} episodes"
-                        )
+                        raise RobotFault(f"nothing came from the graph for {SILENCE:g} s {done}")
             finally:
                 running.stop()
                 log(running.log.read_text(errors="replace") if running.log.exists() else "")

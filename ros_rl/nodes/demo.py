@@ -18,7 +18,7 @@ from ros_rl.bringup import Graph
 from ros_rl.errors import RobotFault
 from ros_rl.nodes.base import start_ros
 from ros_rl.nodes.launcher import SILENCE, GraphProcesses
-from ros_rl.nodes.messages import STREAM_QOS, TASK_STATE_QOS, JointReader, from_privileged, from_time
+from ros_rl.nodes.messages import RECORDER_QOS, TASK_STATE_QOS, JointReader, from_privileged, from_time
 from ros_rl.nodes.starter import NodeStarter, held_back
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim.film import Moment, Take
@@ -68,8 +68,8 @@ class Recorder(Node):
         self._counts = {"limited": 0, "overruns": 0}
         self.create_subscription(String, "task/state", self._on_state, TASK_STATE_QOS)
         self.create_subscription(DiagnosticArray, "diagnostics", self._on_diagnostics, 10)
-        self.create_subscription(JointState, "sim/privileged", self._on_privileged, STREAM_QOS)
-        self.create_subscription(JointState, "joint_states", self._on_joints, STREAM_QOS)
+        self.create_subscription(JointState, "sim/privileged", self._on_privileged, RECORDER_QOS)
+        self.create_subscription(JointState, "joint_states", self._on_joints, RECORDER_QOS)
 
     @property
     def sees_robot(self) -> bool:
@@ -87,8 +87,14 @@ class Recorder(Node):
             self._ended = self._state
             self._filming = False
             if self.takes:
-                self.takes[-1].success = word == "success"
+                self._cut(self.takes[-1], self._state["seconds"], word == "success")
         self._on_change(self._state)
+
+    def _cut(self, take: Take, seconds: float, success: bool) -> None:
+        """Ends a take where its episode ended: word of that comes later than the joint states, in lock-step much later."""
+        take.success = success
+        while len(take.moments) > 1 and take.moments[-1].stamp > seconds + 1.0 / self._frame_rate:
+            take.moments.pop()
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
         """Counts run on, so an episode's share is what they grew by until the first report after its end."""

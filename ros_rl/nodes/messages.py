@@ -17,6 +17,8 @@ from ros_rl.robots.spec import Camera, CommandMode
 COMMAND_QOS = QoSProfile(depth=1, history=HistoryPolicy.KEEP_LAST, reliability=ReliabilityPolicy.RELIABLE)
 # The writer keeps more than the readers ask for, so that a recorder which reads deeper misses nothing.
 STREAM_QOS = QoSProfile(depth=100, history=HistoryPolicy.KEEP_LAST, reliability=ReliabilityPolicy.RELIABLE)
+# For a reader that wants every message, however long it is kept from reading.
+RECORDER_QOS = QoSProfile(depth=10_000)
 LATCHED_QOS = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 # The outcome of an episode and what comes next follow each other at once; whoever counts episodes reads this deep.
 TASK_STATE_QOS = QoSProfile(depth=100, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL)

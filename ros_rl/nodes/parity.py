@@ -9,7 +9,6 @@ import numpy as np
 import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
-from rclpy.qos import QoSProfile
 from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory
 
@@ -21,7 +20,7 @@ from ros_rl.learning.rollout import Step, run_episode
 from ros_rl.nodes.base import start_ros
 from ros_rl.nodes.environment import isolate
 from ros_rl.nodes.launcher import SILENCE, GraphProcesses
-from ros_rl.nodes.messages import JointReader, from_time, from_trajectory
+from ros_rl.nodes.messages import RECORDER_QOS, JointReader, from_time, from_trajectory
 from ros_rl.nodes.starter import NodeStarter, held_back
 from ros_rl.policies.actors import load_policy
 from ros_rl.policies.runner import PolicyRunner
@@ -29,8 +28,6 @@ from ros_rl.robots.spec import RobotSpec, load_robot
 from ros_rl.safety.interface import PassThrough
 from ros_rl.safety.stage import SafetyStage
 from ros_rl.sim.task import load_task
-
-_DEEP = QoSProfile(depth=10_000)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +98,8 @@ def through_ros(spec: RobotSpec, described: Graph, steps: int, progress: Callabl
         commands.setdefault(command.stamp, command.values[order.order(command.joint_names)])
 
     node = Node("parity", namespace=described.namespace)
-    node.create_subscription(JointState, "joint_states", on_state, _DEEP)
-    command_topic = node.create_subscription(JointTrajectory, "joint_command", on_command, _DEEP).topic_name
+    node.create_subscription(JointState, "joint_states", on_state, RECORDER_QOS)
+    command_topic = node.create_subscription(JointTrajectory, "joint_command", on_command, RECORDER_QOS).topic_name
     policy = NodeStarter(node, "policy_node")
     executor = SingleThreadedExecutor()
     executor.add_node(node)

@@ -6,8 +6,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import yaml
@@ -67,15 +67,11 @@ class GraphProcesses:
         command = [sys.executable, "-m", "ros_rl.nodes", description.executable, "--ros-args"]
         command += ["--params-file", str(path), "-r", f"__ns:={self._described.namespace}"]
         output = self.log.open("ab") if self._quiet else None
-        # Signals wait until the node has taken them over; a bare interpreter would answer with a traceback.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-        try:
+        with _signals_wait():
             # A session of its own: Ctrl-C reaches this process alone, which then ends the nodes in order.
             self.processes[description.executable] = subprocess.Popen(
                 command, env=self._environment, stdout=output, stderr=subprocess.STDOUT if self._quiet else None, start_new_session=True
             )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def ended(self) -> int | None:
         """Returns the exit code for the graph when it has ended, else None.
@@ -113,6 +109,29 @@ class GraphProcesses:
         for process in self.processes.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(deadline - time.monotonic(), 0.01))
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Lets signals that end things wait while a process is started.
+
+    The process inherits the mask and lifts it once it can answer; a bare interpreter would answer with a traceback. Here the mask alone
+    does not do: it is this thread's, and a signal that another thread takes would interrupt before the process is written down, which
+    nobody would then end.
+    """
+    came: list[int] = []
+    handled = {number: handler for number in (*STOP_SIGNALS, signal.SIGHUP) if callable(handler := signal.getsignal(number))}
+    for number in handled:
+        signal.signal(number, lambda number, _: came.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in handled.items():
+            signal.signal(number, handler)
+    for number in came:
+        signal.raise_signal(number)
 
 
 def _nested(parameters: Mapping[str, object]) -> dict[str, object]:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,23 @@ def test_a_graph_whose_processes_cannot_find_each_other_is_refused(monkeypatch):
     with pytest.raises(UserError, match="ROS_AUTOMATIC_DISCOVERY_RANGE=OFF hides nodes of other processes; set it to LOCALHOST"):
         graph.__enter__()
     assert not graph.processes
+
+
+def test_a_signal_while_a_process_starts_leaves_none_behind(monkeypatch):
+    """Another thread takes the signal, as those of a numerical library do: this one's mask does not hold it back."""
+    started, start = [], subprocess.Popen
+    with ThreadPoolExecutor(1) as other:
+        other.submit(int).result()  # the thread is there before any mask that it would inherit
+
+        def interrupted(*arguments, **options):
+            started.append(start(*arguments, **options))
+            other.submit(signal.raise_signal, signal.SIGINT).result()
+            return started[-1]
+
+        monkeypatch.setattr(subprocess, "Popen", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            GraphProcesses(graph_of("cartpole"), quiet=True).__enter__()
+    assert len(started) == 1 and started[0].poll() is not None
 
 
 def test_a_second_hardware_node_ends_its_graph_with_one_line(ros, up):

@@ -58,6 +58,7 @@ setup(
         "tqdm>=4.64",
         "trimesh>=4.6",
         "tyro>=1.0",
+        "viser>=1.1.1",
     ],
     extras_require={
         # The real rclpy and Fast DDS as wheels, for machines on which ROS itself is not installed.
@@ -67,6 +68,7 @@ setup(
         "dev": [
             "import-linter>=2.1",
             "mypy>=1.14",
+            "playwright>=1.40",  # drives the browser of the machine; downloads none
             "pytest>=8",
             "pytest-timeout>=2.3",
             "pytest-xdist>=3.6",

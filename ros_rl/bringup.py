@@ -12,6 +12,8 @@ from ros_rl.nodes.parameters import NODES, Parameter, Value
 from ros_rl.policies.bundle import check_fits, load_bundle
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.task import Task, load_task
+from ros_rl.sim.viewer import check_display
+from ros_rl.web.server import check_can_serve
 
 if TYPE_CHECKING:
     from launch.launch_description import LaunchDescription
@@ -54,13 +56,15 @@ _OWN = (
     Parameter("tasks", [""], "Tasks by name, in turn; 'none': no task, only the services act; empty: the bring-up's own."),
     Parameter("policy", "", "Policy bundle by name or path; empty: the one that the first task names."),
     Parameter("namespace", "", "Namespace of the nodes; empty: the bring-up's name."),
-    Parameter("composed", False, "Run all nodes in one process."),
+    Parameter("composed", False, "Run all nodes in one process; the page of web:=true keeps its own."),
+    Parameter("web", False, "Serve a page that shows the robot, to this machine only."),
     Parameter("use_sim_time", "auto", "Whether nodes take their time from /clock; auto: in simulation.", choices=("auto", "true", "false")),
 )
 # A real robot does not wait for an answer, nor run at another speed.
-SIM_ONLY = ("lockstep", "rate_factor", "scene", "cameras", "episodes", "pause", "publish_clock")
+SIM_ONLY = ("lockstep", "rate_factor", "scene", "cameras", "episodes", "pause", "publish_clock", "viewer")
 ROBOT_ONLY = ("controller", "command_interface", "joint_states_topic", "imu_topic", "odometry_topic", "connect_timeout")
-_LAUNCHED = ("hardware_node", "safety_node", "policy_node", "task_node")
+_WEB = "web_node"
+_LAUNCHED = ("hardware_node", "safety_node", "policy_node", "task_node", _WEB)
 _GIVEN = ("autostart", "backend", "task")  # parameters that the graph settles, not whoever starts it
 
 
@@ -131,6 +135,8 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
     for key in given:
         if key in (ROBOT_ONLY if simulated else SIM_ONLY):
             raise UserError(f"{key} has no effect in mode:={values['mode']}; leave it out")
+    if "web_port" in given and not values["web"]:
+        raise UserError("web_port has no effect without web:=true; leave it out")
     if simulated:
         _same("scene", tasks)
         if tasks and "scene" in given:
@@ -156,8 +162,12 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
     if tasks and not simulated and "instruction" not in given:
         shared["instruction"] = tasks[0].instruction
     nodes = tuple(
-        NodeDescription(name, {p.name: shared[p.name] for p in NODES[name] if p.name in shared} | {"use_sim_time": sim_time})
+        # The page shows what comes when it comes; /clock would wake it a hundred times a second for nothing.
+        NodeDescription(
+            name, {p.name: shared[p.name] for p in NODES[name] if p.name in shared} | {"use_sim_time": sim_time and name != _WEB}
+        )
         for name in _LAUNCHED
+        if values["web"] or name != _WEB
     )
     return Graph(bringup, _namespace(values["namespace"] or bringup), nodes, values["composed"])
 
@@ -197,6 +207,7 @@ def launch_description(bringup: str) -> "LaunchDescription":
         asked = dict(word.split(":=", 1) for word in context.argv if ":=" in word)  # names that were not declared among them
         declared = {key: text for key, text in context.launch_configurations.items() if key in ARGUMENTS}
         described = graph(bringup, {key: text for key, text in (asked | declared).items() if text != ""})
+        check_machine(described)
         actions: list[Any] = []
         for description in processes(described):
             node = Node(
@@ -211,7 +222,7 @@ def launch_description(bringup: str) -> "LaunchDescription":
             def ended(event: Any, _: Any, name: str = description.executable) -> list[Any]:
                 if ends_the_graph(name, event.returncode):
                     return [EmitEvent(event=Shutdown(reason=f"{name} ended"))]
-                return [LogInfo(msg=f"{name} ended with {event.returncode}; the guard holds the robot")]
+                return [LogInfo(msg=obituary(name, event.returncode))]
 
             actions += [node, RegisterEventHandler(OnProcessExit(target_action=node, on_exit=ended))]
         return actions
@@ -223,16 +234,39 @@ def launch_description(bringup: str) -> "LaunchDescription":
     return LaunchDescription([*declared, OpaqueFunction(function=start)])
 
 
+def check_machine(described: Graph) -> None:
+    """Checks what the windows of a graph need, before anything is started: a robot that runs should not end for want of one.
+
+    Raises:
+        UserError: the page's port is taken or viser is missing, or there is no display for MuJoCo's viewer.
+    """
+    for node in described.nodes:
+        if node.executable == _WEB:
+            port = node.parameters["web_port"]
+            assert isinstance(port, int)
+            check_can_serve(port)
+        if node.parameters.get("viewer"):
+            check_display()
+
+
 def processes(described: Graph) -> tuple[NodeDescription, ...]:
-    """Returns one description for each process: the nodes, or the single node that composes them."""
+    """Returns one description for each process: the nodes, or the single node that composes all but the page's."""
     if not described.composed:
         return described.nodes
-    merged = {f"{node.executable}.{name}": value for node in described.nodes for name, value in node.parameters.items()}
-    return (NodeDescription("composed_node", merged),)
+    together = [node for node in described.nodes if node.executable != _WEB]
+    merged = {f"{node.executable}.{name}": value for node in together for name, value in node.parameters.items()}
+    return (NodeDescription("composed_node", merged), *(node for node in described.nodes if node.executable == _WEB))
 
 
 def ends_the_graph(executable: str, code: int | None) -> bool:
     """Whether the end of a process ends the graph: without the robot's process nothing is left to run, and with bad input
-    nothing has begun. When any other process dies, the guard holds the robot and the rest stays up.
+    nothing has begun. When any other process dies, the guard holds the robot and the rest stays up. The page never matters.
     """
-    return executable in ("hardware_node", "composed_node") or code in (0, BAD_INPUT)
+    return executable in ("hardware_node", "composed_node") or (executable != _WEB and code in (0, BAD_INPUT))
+
+
+def obituary(executable: str, code: int | None) -> str:
+    """Returns what to say of a process whose end does not end the graph."""
+    return f"{executable} ended with {code}; " + (
+        "the robot goes on without the page" if executable == _WEB else "the guard holds the robot"
+    )

@@ -27,7 +27,10 @@ from ros_rl.robots.urdf import read_urdf
 from ros_rl.sim.task import Task, load_task
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ros_rl.hardware.mujoco import MujocoRobot
+    from ros_rl.sim.viewer import Viewer
 
 _DISCOVERY = 0.5  # s in which another hardware node is looked for; none can drive this one's own simulation
 
@@ -47,6 +50,7 @@ class HardwareNode(StackNode):
         self._command: JointCommand | None = None
         self._observation: Observation | None = None
         self._simulation: MujocoRobot | None = None
+        self._viewer: Viewer | None = None
         self._scene = ""
         self._sent_at = 0.0
         self._paused = False
@@ -70,6 +74,8 @@ class HardwareNode(StackNode):
         self.robot = GuardedRobot(backend, guard, None if simulated or self._lockstep else self._robot_time)
         self._open_topics()
         self.robot.connect()
+        if self._simulation is not None and self.value("viewer"):
+            self._viewer = self._open_viewer(self._simulation)
 
     def activate(self) -> None:
         """Makes the measured position the target and starts to publish."""
@@ -102,6 +108,9 @@ class HardwareNode(StackNode):
 
     def release(self) -> None:
         """Gives the robot back."""
+        if self._viewer is not None:  # before the lock is taken, for which it may be waiting
+            self._viewer.close()
+            self._viewer = None
         with self._lock:
             robot, owner = self.robot, self._owner
             self.robot = self._simulation = self._owner = None
@@ -141,6 +150,15 @@ class HardwareNode(StackNode):
         self._scene = task.scene if task else self.value("scene")
         self._simulation = MujocoRobot(self._spec, task or self._scene, self.value("seed"), self.value("cameras"))
         return self._simulation
+
+    def _open_viewer(self, simulation: "MujocoRobot") -> "Viewer":
+        from ros_rl.sim.viewer import Viewer
+
+        def state() -> "np.ndarray":
+            with self._lock:
+                return simulation.snapshot().physics
+
+        return Viewer(simulation.model.mj, state)
 
     def _task(self) -> Task | None:
         """Returns the task that the parameters name.

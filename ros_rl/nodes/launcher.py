@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from ros_rl.bringup import Graph, NodeDescription, ends_the_graph, processes
+from ros_rl.bringup import Graph, NodeDescription, check_machine, ends_the_graph, obituary, processes
 from ros_rl.errors import UserError
 from ros_rl.nodes.environment import LAUNCHER, ros_domain
 
@@ -45,9 +45,11 @@ class GraphProcesses:
 
     def __enter__(self) -> "GraphProcesses":
         ros_domain()  # said once here instead of by every node
+        check_machine(self._described)
         descriptions = processes(self._described)
         if len(descriptions) > 1 and self._environment.get("ROS_AUTOMATIC_DISCOVERY_RANGE") == "OFF":
-            raise UserError("ROS_AUTOMATIC_DISCOVERY_RANGE=OFF hides nodes of other processes; set it to LOCALHOST, or use composed:=true")
+            mend = "leave out web:=true" if self._described.composed else "use composed:=true"
+            raise UserError(f"ROS_AUTOMATIC_DISCOVERY_RANGE=OFF hides nodes of other processes; set it to LOCALHOST, or {mend}")
         try:
             for description in descriptions:
                 self.start(description)
@@ -85,7 +87,7 @@ class GraphProcesses:
             if ends_the_graph(name, code):
                 return code if code > 0 else int(code != 0)
             self._reported.add(name)
-            print(f"ros-rl: {name} ended with {code}; the guard holds the robot", file=sys.stderr)
+            print(f"ros-rl: {obituary(name, code)}", file=sys.stderr)
         return None
 
     def stop(self) -> None:

@@ -118,13 +118,15 @@ COMMAND_INTERFACE = Parameter(
 JOINT_STATES_TOPIC = Parameter("joint_states_topic", "/joint_states", "Where joint states of ros2_control come from.")
 IMU_TOPIC = Parameter("imu_topic", "/imu_sensor_broadcaster/imu", "Where the IMU of ros2_control comes from.")
 ODOMETRY_TOPIC = Parameter("odometry_topic", "/odom", "Where the odometry estimate comes from.")
+BACKEND = Parameter("backend", "mujoco", "What drives the robot.", choices=("mujoco", "ros2_control"))
+SCENE = Parameter("scene", "floor", "World of the simulation when there is no task.")
 
 HARDWARE_NODE = (
     ROBOT,
     AUTOSTART,
-    Parameter("backend", "mujoco", "What drives the robot.", choices=("mujoco", "ros2_control")),
+    BACKEND,
     TASK,
-    Parameter("scene", "floor", "World of the simulation when there is no task."),
+    SCENE,
     SEED,
     LOCKSTEP,
     Parameter("rate_factor", 1.0, "Speed of simulated time against real time.", minimum=0.01, maximum=100.0),
@@ -137,6 +139,7 @@ HARDWARE_NODE = (
         "stop_after", 1.0, "Time without a usable command after which the robot is brought to rest.", "s", minimum=0.01, maximum=60.0
     ),
     Parameter("publish_clock", True, "Publish /clock in simulation."),
+    Parameter("viewer", False, "Show the simulation in MuJoCo's own window; needs a display."),
     CONTROLLER,
     COMMAND_INTERFACE,
     JOINT_STATES_TOPIC,
@@ -174,10 +177,19 @@ TASK_NODE = (
     LOCKSTEP,
     CONTROL_RATE,
 )
+WEB_NODE = (
+    ROBOT,
+    AUTOSTART,
+    BACKEND,
+    TASK,
+    SCENE,
+    CONTROL_RATE,
+    Parameter("web_port", 8080, "Port of the page on this machine; 0: any free one.", minimum=0, maximum=65535),
+)
 SIM_ROBOT_NODE = (
     ROBOT,
     Parameter("task", "", "Task whose world and initial state are simulated; empty: the scene alone."),
-    Parameter("scene", "floor", "World of the simulation when there is no task."),
+    SCENE,
     SEED,
     LOCKSTEP,
     CONTROL_RATE,
@@ -192,6 +204,7 @@ NODES = {
     "policy_node": POLICY_NODE,
     "safety_node": SAFETY_NODE,
     "task_node": TASK_NODE,
+    "web_node": WEB_NODE,
     "sim_robot_node": SIM_ROBOT_NODE,
 }
 

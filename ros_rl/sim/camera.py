@@ -71,6 +71,18 @@ def pose_and_render(renderer: CameraRenderer, camera: str, joint_position: np.nd
     """
     model = renderer.model
     data = mujoco.MjData(model.mj)
+    pose(model, data, joint_position, state)
+    mujoco.mj_comPos(model.mj, data)
+    mujoco.mj_camlight(model.mj, data)
+    return renderer.render(data, camera)
+
+
+def pose(model: SimModel, data: mujoco.MjData, joint_position: np.ndarray, state: Mapping[str, np.ndarray]) -> None:
+    """Puts a simulation into a given configuration and computes where its bodies are; arguments as of `pose_and_render`.
+
+    Raises:
+        UserError: there is no such object.
+    """
     data.qpos[model.qpos] = np.asarray(joint_position)[model.positioned]
     for mimic in model.mimics:
         data.qpos[mimic.follower] = mimic.multiplier * data.qpos[mimic.leader] + mimic.offset
@@ -85,9 +97,6 @@ def pose_and_render(renderer: CameraRenderer, camera: str, joint_position: np.nd
         elif name != "base_velocity":
             raise unknown("object", name, [*free, *model.scene_joints])
     mujoco.mj_kinematics(model.mj, data)
-    mujoco.mj_comPos(model.mj, data)
-    mujoco.mj_camlight(model.mj, data)
-    return renderer.render(data, camera)
 
 
 _alive: weakref.WeakSet[mujoco.Renderer] = weakref.WeakSet()

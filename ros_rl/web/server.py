@@ -1,0 +1,163 @@
+"""Opens viser's web server for this machine alone, behind a secret in its address.
+
+viser itself listens on every interface, moves to another port when its own is taken, and lets in whoever comes. Here the
+socket is made first and handed to it, and every request passes the doorkeeper: pages and websocket handshakes alike.
+"""
+
+import errno
+import hmac
+import http
+import secrets
+import socket
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ros_rl.errors import UserError
+
+if TYPE_CHECKING:
+    import viser
+
+HOST = "127.0.0.1"
+_TOKEN_BYTES = 16
+_HEADERS = {"Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "X-Frame-Options": "DENY"}
+_making = threading.Lock()  # held while viser's call of websockets is intercepted, which is so for the whole process
+
+
+def new_token() -> str:
+    """Returns a secret for an address, 22 characters."""
+    return secrets.token_urlsafe(_TOKEN_BYTES)
+
+
+def check_can_serve(port: int) -> None:
+    """Checks what a page needs before anything is started for it.
+
+    Raises:
+        UserError: viser is not installed, or the port is taken.
+    """
+    _viser()
+    listen(port).close()
+
+
+def listen(port: int) -> socket.socket:
+    """Returns a socket bound to a port of this machine's own interface; 0: any free port.
+
+    Raises:
+        UserError: the port cannot be had.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+        # A bound socket that does not listen yet keeps nobody else from listening on the same port.
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be opened ({error.strerror})"
+        raise UserError(f"web_port {port} {why}; choose another with web_port:=PORT") from None
+    return listener
+
+
+class WebServer:
+    """viser's server behind its address.
+
+    Attributes:
+        viser: the server, to build a page with.
+        url: the address, secret included.
+    """
+
+    def __init__(self, port: int, token: str):
+        """Starts to serve an empty page.
+
+        Args:
+            port: of 127.0.0.1; 0: any free one.
+            token: the secret.
+
+        Raises:
+            UserError: viser is not installed or not one that can be guarded, or the port cannot be had.
+        """
+        module = _viser()
+        listener = listen(port)
+        self.url = f"http://localhost:{listener.getsockname()[1]}/{token}/"
+        try:
+            self.viser: viser.ViserServer = _guarded(module, listener, token)
+        except BaseException:
+            listener.close()
+            raise
+        # viser would open a tunnel to a public address for whoever has the page.
+        self.viser.gui.configure_theme(show_share_button=False, show_logo=False, control_width="large")
+        for message in ("ShareUrlRequest", "ShareUrlDisconnect"):
+            self.viser._websock_server.unregister_handler(getattr(module._messages, message))
+
+    @property
+    def clients(self) -> int:
+        """How many pages are open."""
+        return len(self.viser.get_clients())
+
+    def stop(self) -> None:
+        """Ends the server and its connections."""
+        self.viser.stop()
+
+
+def doorkeeper(token: str, handle: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a `process_request` of websockets that lets in only who knows the secret.
+
+    A request is for ``/<token>`` or something below it; the handler then sees the path without the secret. Everything else
+    is answered with 403, before a websocket is opened.
+
+    Args:
+        token: the secret.
+        handle: the `process_request` behind it.
+    """
+    from websockets.datastructures import Headers
+    from websockets.http11 import Response
+
+    def process_request(connection: Any, request: Any) -> Any:
+        path, question, query = request.path.partition("?")
+        given, _, rest = path.removeprefix("/").partition("/")
+        if not hmac.compare_digest(given.encode(), token.encode()):
+            body = b"403: the address lacks its secret; use the whole address that the web node printed\n"
+            headers = {"Content-Type": "text/plain; charset=utf-8", "Content-Length": str(len(body))}
+            return Response(http.HTTPStatus.FORBIDDEN, "Forbidden", Headers(headers | _HEADERS), body)
+        request.path = f"/{rest}{question}{query}"
+        response = handle(connection, request)
+        if response is not None:
+            response.headers.update(_HEADERS)
+        return response
+
+    return process_request
+
+
+def _viser() -> Any:
+    try:
+        import viser
+    except ImportError:
+        raise UserError("web:=true needs viser: pip install 'viser>=1.1.1'") from None
+    return viser
+
+
+def _guarded(module: Any, listener: socket.socket, token: str) -> Any:
+    """Makes viser's server listen on a given socket, behind the doorkeeper.
+
+    viser has no way to be told either, but makes one call of `websockets.asyncio.server.serve`, in the thread that it starts.
+    """
+    import rich
+    import websockets.asyncio.server as websockets
+
+    serve, guarded = websockets.serve, threading.Event()
+
+    def serve_guarded(handler: Any, host: Any, port: Any, *, process_request: Any, **options: Any) -> Any:
+        guarded.set()
+        return serve(handler, sock=listener, process_request=doorkeeper(token, process_request), **options)
+
+    rich.get_console().quiet = True  # viser prints an address without the secret
+    with _making:
+        websockets.serve = serve_guarded  # type: ignore[assignment, misc]
+        try:
+            server = module.ViserServer(host=HOST, port=listener.getsockname()[1], label="ros_rl", verbose=False)
+        finally:
+            websockets.serve = serve  # type: ignore[misc]
+    if not guarded.is_set():
+        server.stop()
+        raise UserError(f"viser {module.__version__} starts its server in a way that cannot be guarded; pip install 'viser==1.1.1'")
+    return server

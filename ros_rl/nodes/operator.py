@@ -65,6 +65,7 @@ class Operator:
         if not self._busy.acquire(blocking=False):
             report("not now, the last request is still being answered")
             return
+        report("asked")
 
         def run() -> None:
             try:

@@ -86,6 +86,12 @@ class _Chart:
             )
         self._title, self._lines = title, list(lines)
 
+    def hide(self) -> None:
+        """Takes the plot away until it is shown again."""
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
 
 class JointPanel:
     """Position and command of a joint that is chosen, with its limits."""
@@ -113,13 +119,17 @@ class JointPanel:
         joint = self._all[chosen]
         times, *columns = self._history.columns()
         commanded = columns[len(self._all) + chosen] if chosen < len(self._spec.joints) else None
-        unit = "m" if joint.kind == "prismatic" else "rad"
-        if joint.kind != "thruster":
+        if joint.kind == "thruster":
+            self._position.hide()
+        else:
             lines = {"position": (_BLUE, columns[chosen])}
             if self._positions and commanded is not None:
                 lines["command"] = (_ORANGE, commanded)
+            unit = "m" if joint.kind == "prismatic" else "rad"
             self._position.show(f"{joint.name}, {unit}", times, lines | _limits(times, joint.lower, joint.upper))
-        if not self._positions and commanded is not None:
+        if self._positions or commanded is None:
+            self._command.hide()
+        else:
             lower, upper = (bound[chosen] for bound in self._spec.command_limits)
             lines = {"command": (_ORANGE, commanded)} | _limits(times, lower, upper)
             self._command.show(f"{joint.name}, commanded {self._spec.command_mode}", times, lines)

@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-pytest.importorskip("viser")
-
-from ros_rl.robots.model import RobotModel  # noqa: E402
-from ros_rl.robots.spec import load_robot  # noqa: E402
-from ros_rl.sim.build import build  # noqa: E402
-from ros_rl.web.scene import TRUTH, ScenePanel, ScenePlacer, shapes_of  # noqa: E402
-from ros_rl.web.server import WebServer  # noqa: E402
-from ros_rl.web.view import View  # noqa: E402
+from ros_rl.robots.model import RobotModel
+from ros_rl.robots.spec import load_robot
+from ros_rl.sim.build import build
+from ros_rl.web.scene import TRUTH, ScenePanel, ScenePlacer, shapes_of
+from ros_rl.web.server import WebServer
+from ros_rl.web.view import View
 
 BODY = """<mujoco><asset><material name="red" rgba="1 0 0 1"/><mesh name="tetra" vertex="0 0 0  1 0 0  0 1 0  0 0 1"/></asset>
 <worldbody><body name="body" pos="1 2 3"><freejoint/>{}</body></worldbody></mujoco>"""

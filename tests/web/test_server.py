@@ -8,16 +8,13 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
+import viser
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
-pytest.importorskip("viser")
-
-import viser  # noqa: E402
-from websockets.exceptions import InvalidStatus  # noqa: E402
-from websockets.sync.client import connect  # noqa: E402
-
-from ros_rl.errors import UserError  # noqa: E402
-from ros_rl.web import server as module  # noqa: E402
-from ros_rl.web.server import WebServer, check_can_serve, listen, new_token  # noqa: E402
+from ros_rl.errors import UserError
+from ros_rl.web import server as module
+from ros_rl.web.server import WebServer, check_can_serve, listen, new_token
 
 TOKEN = "a-secret-of-22-letters"
 PROTOCOL = f"viser-v{viser.__version__}"

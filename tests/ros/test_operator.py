@@ -1,0 +1,114 @@
+"""Tests of ros_rl.nodes.operator: what a person asks of a graph is done in an order that is safe, or said not to be."""
+
+import threading
+
+import pytest
+from harness import Ros
+from lifecycle_msgs.srv import ChangeState, GetState
+from std_srvs.srv import Trigger
+
+from ros_rl.nodes.base import StackNode
+from ros_rl.nodes.operator import Operator
+from ros_rl.nodes.parameters import WEB_NODE
+
+
+@pytest.fixture
+def ask(ros: Ros):
+    """Gives a test a function that asks for something and returns everything that was said of it."""
+    operator = Operator(ros.add(StackNode("person", WEB_NODE, namespace="/test"), start=False), simulated=True)
+
+    def ask(name: str) -> list[str]:
+        said: list[str] = []
+        getattr(operator.actions, name)(said.append)
+        ros.until(lambda: len(said) > 1, f"for an answer to {name}")
+        ros.until(lambda: not operator._busy.locked())
+        return said
+
+    ask.operator = operator
+    return ask
+
+
+def test_the_policy_is_silenced_before_anything_else_is_asked(ros, ask):
+    ros.up("cartpole", without=())
+    ros.until(lambda: all(node.active for node in ros.nodes[1:]))
+    asked = []
+    call = ask.operator._call
+
+    def spy(client, request):
+        if not isinstance(request, GetState.Request):
+            asked.append(client.srv_name)
+        return call(client, request)
+
+    ask.operator._call = spy
+    assert ask("stop") == ["asked", "stopped; the guard holds the robot"]
+    assert asked == ["policy_node/change_state", "task/discard", "task_node/change_state"]
+
+
+def test_asking_twice_does_no_harm(ros, ask):
+    nodes = ros.up("cartpole", without=())
+    for _ in range(2):
+        assert ask("stop")[-1] == "stopped; the guard holds the robot"
+        assert not nodes["policy_node"].active and not nodes["task_node"].active
+    for _ in range(2):
+        assert ask("start")[-1] == "started"
+        assert nodes["policy_node"].active and nodes["task_node"].active
+
+
+def test_without_tasks_the_policy_starts_all_the_same_and_it_is_said(ros, ask):
+    nodes = ros.up("cartpole", without=(), tasks="none", policy="cartpole_lqr")
+    ask("stop")
+    assert ask("start")[-1] == "started"
+    assert nodes["policy_node"].active
+    assert ask("start")[-1] == "the policy runs; no episode: the parameter 'tasks' is empty"
+
+
+def test_what_nobody_offers_is_said(ros, ask):
+    assert ask("stop")[-1] == "nobody offers policy_node/get_state"
+    assert ask("reset")[-1] == "nobody offers sim/reset"
+    said: list[str] = []
+    ask.operator.actions.estop(said.append)
+    assert said == ["sent, but no hardware node is there to hear it"]
+
+
+def test_a_node_that_is_not_configured_is_not_started(ros, ask):
+    ros.up("cartpole", without=())
+    ros.change("policy_node", "deactivate", "cleanup")
+    assert ask("start")[-1] == "policy_node is unconfigured, so it cannot be started or stopped"
+
+
+def test_one_request_at_a_time_but_the_emergency_stop_at_any_time(ros, ask, monkeypatch):
+    nodes = ros.up("cartpole", without=("task_node",))
+    held = threading.Event()
+    monkeypatch.setattr(ask.operator, "_call", lambda *_: held.wait())
+    first: list[str] = []
+    ask.operator.actions.stop(first.append)
+    second: list[str] = []
+    ask.operator.actions.start(second.append)
+    assert second == ["not now, the last request is still being answered"]
+    stopped: list[str] = []
+    ask.operator.actions.estop(stopped.append)
+    ros.until(lambda: nodes["hardware_node"].robot.report.state == "estop")
+    ros.until(lambda: stopped == ["sent", "emergency stop latched; estop/reset releases it"])
+    held.set()
+    ros.until(lambda: len(first) == 2)
+
+
+def test_a_service_that_does_not_answer_is_given_up(ros, ask, monkeypatch):
+    monkeypatch.setattr("ros_rl.nodes.operator._PATIENCE", 0.2)
+    answered = ros.probe.create_service(Trigger, "sim/reset", lambda _, response: response)
+    ros.until(ask.operator._reset.service_is_ready)
+    ros.executor.remove_node(ros.probe)  # it is there, and stuck
+    assert ask("reset")[-1] == "sim/reset did not answer within 0.2 s"
+    ros.executor.add_node(ros.probe)
+    ros.probe.destroy_service(answered)
+
+
+def test_a_node_that_refuses_is_named(ros, ask):
+    ros.up("cartpole", without=())
+    real = ask.operator._call
+
+    def call(client, request):
+        return ChangeState.Response(success=False) if isinstance(request, ChangeState.Request) else real(client, request)
+
+    ask.operator._call = call
+    assert ask("stop")[-1] == "policy_node refuses; its log says why"

@@ -1,0 +1,174 @@
+"""Tests of ros_rl.nodes.web_node: the page shows the robot and stops it, and costs nothing while nobody looks."""
+
+import socket
+import threading
+from typing import Any
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+from harness import Ros, graph_of, run_node, value
+from page_client import PageClient
+from rclpy.parameter import Parameter
+from sensor_msgs.msg import JointState
+
+from ros_rl.bringup import BRINGUPS
+from ros_rl.nodes.web_node import WebNode
+from ros_rl.web.page import RELEASE
+
+READ = ("joint_states", "joint_command", "sim/privileged", "safety/status", "task/state", "diagnostics")
+
+
+def up(ros: Ros, bringup: str = "arm", without: tuple[str, ...] = ("task_node",), **arguments: object) -> tuple[dict, WebNode]:
+    """Starts a bring-up with a page in this process."""
+    nodes = ros.up(bringup, without, **arguments)
+    described = graph_of(bringup, web=True, web_port=0, **arguments)
+    web = ros.add(WebNode(namespace="/test", parameter_overrides=_overrides(**described.nodes[-1].parameters)))
+    return nodes, web
+
+
+def _overrides(**values: Any) -> list[Parameter]:
+    return [Parameter(name, value=value) for name, value in values.items()]
+
+
+def readers(ros: Ros, topic: str) -> int:
+    return [info.node_name for info in ros.probe.get_subscriptions_info_by_topic(f"/test/{topic}")].count("web_node")
+
+
+@pytest.mark.parametrize("bringup", BRINGUPS)
+def test_the_page_of_every_robot_follows_it(ros, bringup):
+    _, web = up(ros, bringup, without=())
+    with PageClient(web.url) as page:
+        ros.until(lambda: sum(page.moved.values()) > 20, "for the robot to move on the page")
+        ros.until(lambda: page.says("runs") and page.says("| policy_node | active |") and page.says("· running"))
+    assert not web._said
+
+
+def test_only_while_a_page_is_open_the_node_reads_topics(ros):
+    _, web = up(ros)
+    assert [readers(ros, topic) for topic in READ] == [0] * len(READ)
+    for _ in range(2):  # also when it is opened again
+        with PageClient(web.url), PageClient(web.url):
+            ros.until(lambda: [readers(ros, topic) for topic in READ] == [1] * len(READ), "for the node to read")
+        ros.until(lambda: [readers(ros, topic) for topic in READ] == [0] * len(READ), "for the node to stop reading")
+    assert web._observer is None and web._updater is None
+
+
+def test_a_page_that_is_opened_again_while_the_robot_runs_shows_it_and_so_do_two_at_once(ros):
+    _, web = up(ros, without=())
+    for _ in range(2):
+        with PageClient(web.url) as first, PageClient(web.url) as second:
+            for page in (first, second):
+                ros.until(lambda page=page: page.says("runs") and sum(page.moved.values()) > 5)
+        ros.until(lambda: web._observer is None)
+
+
+def test_the_emergency_stop_on_the_page_stops_the_robot_and_is_latched(ros):
+    nodes, web = up(ros, without=())
+    newest = ros.diagnostics()
+    states = ros.hear(JointState, "joint_states")
+    with PageClient(web.url) as page:
+        ros.until(lambda: page.says("arm runs") and sum(page.moved.values()) > 20)
+        assert page.find(label=RELEASE, visible=True) is None
+        page.press("E-STOP")
+        ros.until(lambda: value(newest("hardware_node"), "state") == "estop")
+        ros.until(lambda: page.says("E-STOP is latched") and page.says("emergency stop latched"))
+        guard = nodes["hardware_node"].robot
+        assert guard.report.state == "estop"
+        ros.until(lambda: np.abs(states[-1].velocity).max() < 1e-2, "for the arm to stand")
+        seen, there = len(states), np.array(states[-1].position)
+        ros.until(lambda: len(states) > seen + 100)
+        assert np.array(states[-1].position) == pytest.approx(there, abs=1e-2)
+        assert guard.report.state == "estop"
+        page.press(RELEASE)
+        ros.until(lambda: page.says("arm runs") and guard.report.state == "ok")
+
+
+def test_the_emergency_stop_waits_for_nothing_else_that_the_page_does(ros):
+    nodes, web = up(ros)
+    with PageClient(web.url) as page:
+        ros.until(lambda: page.says("arm"))
+        ros.executor.remove_node(web)  # from here on the web node is stuck: none of its callbacks ever runs
+        stuck = threading.Event()
+        for _ in range(64):  # and so is everything that its server keeps threads for
+            web.server.viser._thread_executor.submit(stuck.wait)
+        try:
+            page.press("E-STOP")
+            ros.until(lambda: nodes["hardware_node"].robot.report.state == "estop")
+        finally:
+            stuck.set()
+
+
+def test_stop_and_start_on_the_page(ros):
+    nodes, web = up(ros, without=())
+    with PageClient(web.url) as page:
+        ros.until(lambda: page.says("· running"))
+        page.press("stop")
+        ros.until(lambda: page.says("stop: stopped; the guard holds the robot"))
+        assert not nodes["policy_node"].active and not nodes["task_node"].active
+        ros.until(lambda: page.says("| policy_node | inactive |") and page.says("arm was stopped by the guard"))
+        page.press("start")
+        ros.until(lambda: page.says("start: started") and page.says("| policy_node | active |") and page.says("· running"))
+        assert nodes["policy_node"].active and nodes["task_node"].active
+        number = nodes["task_node"]._episode.number
+        page.press("start")  # while all is active: the next episode
+        ros.until(lambda: nodes["task_node"]._episode is not None and nodes["task_node"]._episode.number == number + 1)
+
+
+def test_reset_on_the_page_starts_the_episode_anew(ros):
+    _, web = up(ros, tasks="arm_circle")
+    states = ros.hear(JointState, "joint_states")
+    with PageClient(web.url) as page:
+        ros.until(lambda: states and states[-1].header.stamp.sec >= 1 and page.says("arm"))
+        page.press("reset")
+        ros.until(lambda: page.says("reset: seed 0"))
+        ros.until(lambda: states[-1].header.stamp.sec == 0, "for time to start anew")
+
+
+def test_a_graph_without_a_robot_is_said_to_be_one(ros):
+    web = ros.add(WebNode(namespace="/test", parameter_overrides=_overrides(web_port=0)))
+    with PageClient(web.url) as page:
+        ros.until(lambda: page.says("arm: no joint states yet") and page.says("No camera publishes"))
+        page.press("E-STOP")
+        ros.until(lambda: page.says("E-STOP: sent, but no hardware node is there to hear it"))
+        page.press("start")
+        ros.until(lambda: page.says("start: nobody offers"))
+
+
+def test_images_of_a_camera_come_to_the_page(ros):
+    _, web = up(ros, "quadruped", cameras="follow")
+    with PageClient(web.url) as page:
+        ros.until(lambda: page.find(label="follow", _format="jpeg"), "for an image")
+
+
+@pytest.mark.parametrize("mode", ["sim", "robot"])
+def test_in_robot_mode_there_is_no_reset_and_no_simulator(ros, mode):
+    backend = {"sim": "mujoco", "robot": "ros2_control"}[mode]
+    web = ros.add(WebNode(namespace="/test", parameter_overrides=_overrides(web_port=0, backend=backend)))
+    with PageClient(web.url) as page:
+        ros.until(lambda: page.says("no joint states yet"))
+        ros.until(lambda: readers(ros, "joint_states") == 1)
+        assert page.says("'start'") and page.says("'reset'") == (mode == "sim")
+        assert readers(ros, "sim/privileged") == (1 if mode == "sim" else 0)
+
+
+def test_the_address_stays_the_same_when_the_node_is_configured_anew(ros):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    web = ros.add(WebNode(namespace="/test", parameter_overrides=_overrides(web_port=port)))
+    before = web.url
+    assert urlopen(before, timeout=30).status == 200
+    ros.change("web_node", "deactivate", "cleanup", "configure", "activate")
+    assert web.url == before
+    assert urlopen(before, timeout=30).status == 200
+
+
+def test_a_port_that_is_taken_is_one_line_and_exit_code_2(domain):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        ended = run_node("web_node", f"web_port:={port}")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == f"ros_rl: web_port {port} is taken; choose another with web_port:=PORT\n"

@@ -1,8 +1,21 @@
 """Tests of ros_rl.bringup: arguments become node graphs, and what does not fit is refused before anything starts."""
 
+import socket
+
 import pytest
 
-from ros_rl.bringup import ARGUMENTS, BRINGUPS, ROBOT_ONLY, bringup_named, ends_the_graph, graph, processes, read_words
+from ros_rl.bringup import (
+    ARGUMENTS,
+    BRINGUPS,
+    ROBOT_ONLY,
+    bringup_named,
+    check_machine,
+    ends_the_graph,
+    graph,
+    obituary,
+    processes,
+    read_words,
+)
 from ros_rl.errors import UserError
 from ros_rl.nodes.parameters import NODES
 from ros_rl.paths import share_dir
@@ -57,6 +70,7 @@ def test_an_argument_reaches_every_node_that_has_it(name):
     if ARGUMENTS[name].choices:
         text = ARGUMENTS[name].choices[-1]
     where = {"mode": "robot"} if name in ROBOT_ONLY else {"tasks": "none", "policy": "arm_circle"} if name == "scene" else {}
+    where |= {"web": "true"} if name == "web_port" else {}
     given = parameters(graph("arm", {"tasks": "arm_circle", **where, name: text}))
     owners = [node for node, table in NODES.items() if node in given and any(p.name == name for p in table)]
     assert owners
@@ -107,6 +121,36 @@ def test_composed_merges_the_nodes_into_one_process_and_loses_nothing():
     assert split == parameters(apart)
 
 
+@pytest.mark.parametrize("composed", [True, False])
+@pytest.mark.parametrize("mode", ["sim", "robot"])
+def test_the_page_is_one_more_node_in_a_process_of_its_own(composed, mode):
+    given = {"composed": str(composed).lower(), "mode": mode, "tasks": "arm_circle"}
+    without, described = graph("arm", given), graph("arm", given | {"web": "true", "web_port": "8090"})
+    assert described.nodes[:-1] == without.nodes
+    page = described.nodes[-1]
+    assert page.executable == "web_node"
+    assert processes(described) == (*processes(without), page)
+    assert page.parameters["web_port"] == 8090
+    assert page.parameters["backend"] == without.nodes[0].parameters["backend"]
+    assert page.parameters["task"] == without.nodes[0].parameters["task"]  # so it shows the scene that is simulated
+    assert page.parameters["use_sim_time"] is False
+
+
+def test_what_a_window_needs_is_checked_before_anything_starts(monkeypatch):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    check_machine(graph("arm", {}))
+    with pytest.raises(UserError, match="viewer:=true needs a display"):
+        check_machine(graph("arm", {"viewer": "true"}))
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        with pytest.raises(UserError, match=f"^web_port {port} is taken; choose another with web_port:=PORT$"):
+            check_machine(graph("arm", {"web": "true", "web_port": port}))
+    check_machine(graph("arm", {"web": "true", "web_port": port}))
+
+
 @pytest.mark.parametrize(("text", "namespace"), [("left", "/left"), ("/lab/left/", "/lab/left"), ("", "/arm")])
 def test_namespace(text, namespace):
     assert graph("arm", {"namespace": text}).namespace == namespace
@@ -135,6 +179,9 @@ REFUSED = {
         "rate_factor has no effect in mode:=robot; leave it out",
     ),
     "lock-step with a real robot": ("arm", {"mode": "robot", "lockstep": "true"}, "lockstep has no effect in mode:=robot; leave it out"),
+    "MuJoCo's window on a robot": ("arm", {"mode": "robot", "viewer": "true"}, "viewer has no effect in mode:=robot; leave it out"),
+    "a port without a page": ("arm", {"web_port": "8090"}, "web_port has no effect without web:=true; leave it out"),
+    "no port": ("arm", {"web": "true", "web_port": "70000"}, "web_port must be a whole number from 0 to 65535, got 70000"),
     "a controller in simulation": ("arm", {"controller": "jtc"}, "controller has no effect in mode:=sim; leave it out"),
     "two scenes": ("arm", {"scene": "floor"}, "scene is for tasks:=none; a task brings its own scene"),
     "no truth value": ("arm", {"composed": "maybe"}, "composed must be true or false, got 'maybe'"),
@@ -216,7 +263,15 @@ def test_words_of_another_form_are_refused(words, message):
         ("policy_node", 2, True),
         ("task_node", 0, True),
         ("policy_node", None, False),
+        ("web_node", 2, False),
+        ("web_node", 0, False),
+        ("web_node", -9, False),
     ],
 )
 def test_only_the_robots_process_bad_input_or_a_clean_end_ends_the_graph(executable, code, ends):
     assert ends_the_graph(executable, code) == ends
+
+
+def test_of_a_process_that_died_it_is_said_what_remains():
+    assert obituary("policy_node", -9) == "policy_node ended with -9; the guard holds the robot"
+    assert obituary("web_node", 1) == "web_node ended with 1; the robot goes on without the page"

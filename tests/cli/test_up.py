@@ -1,5 +1,7 @@
 """Tests of ros_rl.cli.up: what is typed is checked before anything starts."""
 
+import socket
+
 import pytest
 
 from ros_rl.bringup import ARGUMENTS, BRINGUPS
@@ -22,9 +24,12 @@ from ros_rl.cli import main as cli
         (["cartpole", "tasks:=push_button"], "task 'push_button' is for the robot 'arm', not for 'cartpole'"),
         (["arm", "mode:=robot"], "reads simulator state, so it runs in mode:=sim only"),
         (["cartpole", "namespace:=my robot"], "namespace 'my robot'"),
+        (["cartpole", "viewer:=true"], "viewer:=true needs a display"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(capsys, words, message):
+def test_bad_input_is_one_line_and_exit_code_2(capsys, monkeypatch, words, message):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     assert cli.main(["up", *words]) == 2
     error = capsys.readouterr().err
     assert message in error
@@ -39,3 +44,12 @@ def test_the_help_lists_every_bring_up_and_argument(capsys, words, code):
     text = capsys.readouterr().out
     assert all(name in text for name in BRINGUPS)
     assert all(f"  {name} " in text and parameter.description in text for name, parameter in ARGUMENTS.items())
+
+
+def test_a_port_that_is_taken_is_refused_before_a_node_starts(capsys):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert cli.main(["up", "cartpole", "web:=true", f"web_port:={port}"]) == 2
+    assert capsys.readouterr().err == f"ros-rl: web_port {port} is taken; choose another with web_port:=PORT\n"

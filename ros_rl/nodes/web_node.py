@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import replace
 from typing import Any
 
 from rclpy.timer import Timer
@@ -43,7 +44,8 @@ class WebNode(StackNode):
         spec = load_robot(self.value("robot"), self.value("control_rate"))
         simulated = self.value("backend") == "mujoco"
         scene = load_task(self.value("task")).scene if self.value("task") else self.value("scene")
-        model = build(spec, scene)
+        # A page moves nothing, so it needs none of the gains without which a simulation in position or velocity mode is refused.
+        model = build(replace(spec, command_mode="effort"), scene)
         self.server = WebServer(self.value("web_port"), self._token)
         self._spec, self._simulated = spec, simulated
         self._page = build_page(self.server.viser, spec, model, simulated, Operator(self, simulated).actions)

@@ -22,7 +22,7 @@ _IMAGE_WIDTH = 320  # px; wider images are made smaller before they are sent
 _JPEG_QUALITY = 70
 _GREEN, _YELLOW, _RED, _GREY = "#2b8a3e", "#e67700", "#c92a2a", "#868e96"
 _GUARD_COLOURS = {"ok": _GREEN, "hold": _YELLOW, "stop": _RED, "estop": _RED}
-_GUARD_WORDS = {"ok": "runs", "hold": "holds its target", "stop": "was stopped by the guard", "estop": "E-STOP is latched"}
+_GUARD_WORDS = {"ok": "runs", "hold": "holds its target", "stop": "was stopped by the guard", "estop": "is stopped, E-STOP is latched"}
 
 
 class Page:

@@ -7,6 +7,7 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
+import yaml
 from harness import Ros, graph_of, run_node, value
 from page_client import PageClient
 from rclpy.parameter import Parameter
@@ -14,6 +15,7 @@ from sensor_msgs.msg import JointState
 
 from ros_rl.bringup import BRINGUPS
 from ros_rl.nodes.web_node import WebNode
+from ros_rl.paths import share_dir
 from ros_rl.web.page import RELEASE
 
 READ = ("joint_states", "joint_command", "sim/privileged", "safety/status", "task/state", "diagnostics")
@@ -150,6 +152,18 @@ def test_in_robot_mode_there_is_no_reset_and_no_simulator(ros, mode):
         ros.until(lambda: readers(ros, "joint_states") == 1)
         assert page.says("'start'") and page.says("'reset'") == (mode == "sim")
         assert readers(ros, "sim/privileged") == (1 if mode == "sim" else 0)
+
+
+def test_a_robot_without_gains_which_cannot_be_simulated_is_shown(ros, tmp_path):
+    arm = share_dir() / "urdf" / "arm"
+    described = yaml.safe_load((arm / "robot.yaml").read_text()) | {"urdf": str(arm / "arm.urdf")}
+    for joint in described["joints"].values():
+        joint.pop("stiffness", None)
+    (tmp_path / "robot.yaml").write_text(yaml.safe_dump(described))
+    overrides = _overrides(web_port=0, backend="ros2_control", robot=str(tmp_path / "robot.yaml"))
+    web = ros.add(WebNode(namespace="/test", parameter_overrides=overrides))
+    with PageClient(web.url) as page:
+        ros.until(lambda: page.says("arm: no joint states yet"))
 
 
 def test_the_address_stays_the_same_when_the_node_is_configured_anew(ros):

@@ -56,7 +56,7 @@ def press(handle) -> None:
         (View(silence=0.1, hardware={"state": "ok"}), "arm runs", "#2b8a3e"),
         (View(silence=0.1, hardware={"state": "hold"}, trouble="no command"), "arm holds its target · no command", "#e67700"),
         (View(silence=0.1, hardware={"state": "stop"}, trouble="no command"), "arm was stopped by the guard · no command", "#c92a2a"),
-        (View(silence=0.1, hardware={"state": "estop"}, trouble="estop service"), "arm E-STOP is latched", "#c92a2a"),
+        (View(silence=0.1, hardware={"state": "estop"}, trouble="estop service"), "arm is stopped, E-STOP is latched", "#c92a2a"),
         (View(silence=0.1, trouble="diverged at 3 s"), "arm has failed · diverged at 3 s", "#c92a2a"),
         # What was true when the robot was last heard of is not said to be so now.
         (View(silence=7.2, hardware={"state": "ok"}), "arm: no joint states for 7 s", "#c92a2a"),

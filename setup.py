@@ -68,7 +68,7 @@ setup(
         "dev": [
             "import-linter>=2.1",
             "mypy>=1.14",
-            "playwright>=1.40",  # drives the browser of the machine; downloads none
+            "playwright>=1.65",  # drives the browser of the machine; downloads none
             "pytest>=8",
             "pytest-timeout>=2.3",
             "pytest-xdist>=3.6",

@@ -12,7 +12,6 @@ from ros_rl.nodes.parameters import NODES, Parameter, Value
 from ros_rl.policies.bundle import check_fits, load_bundle
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.task import Task, load_task
-from ros_rl.sim.viewer import check_display
 from ros_rl.web.server import check_can_serve
 
 if TYPE_CHECKING:
@@ -246,6 +245,8 @@ def check_machine(described: Graph) -> None:
             assert isinstance(port, int)
             check_can_serve(port)
         if node.parameters.get("viewer"):
+            from ros_rl.sim.viewer import check_display  # the computer of a real robot need not be able to simulate
+
             check_display()
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim.build import SimModel
 from ros_rl.web.plots import JointPanel, LoopPanel, SafetyPanel
-from ros_rl.web.scene import TRUTH, ScenePanel
+from ros_rl.web.scene import TRUTH, TRUTH_NODE, ScenePanel
 from ros_rl.web.view import Action, Actions, Panel, Report, View
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def build_page(server: "viser.ViserServer", spec: RobotSpec, model: SimModel, si
 
 def _add_truth_switch(server: "viser.ViserServer") -> None:
     """Lets the objects be hidden that only the simulator knows of."""
-    objects = server.scene.add_frame(f"/{TRUTH}", show_axes=False)
+    objects = server.scene.add_frame(TRUTH_NODE, show_axes=False)
     switch = server.gui.add_checkbox(
         TRUTH, True, hint="Shows the scene's objects. Their poses come from sim/privileged; no sensor measures them."
     )

@@ -104,6 +104,7 @@ class JointPanel:
         self._spec = spec
         self._all = spec.joints + spec.passive
         self._positions = spec.command_mode == "position"
+        self._commanded = False  # whether any command is known
         self._history = History(len(self._all) + len(spec.joints), round(self._SECONDS / self.period))
         with tab:
             self._choice = gui.add_dropdown("joint", spec.measured_names)
@@ -113,12 +114,17 @@ class JointPanel:
         """Adds a moment and draws."""
         if view.joint_position is None:
             return
-        command = np.full(len(self._spec.joints), np.nan) if view.command is None else view.command
-        self._history.add(now, [*view.joint_position, *command])
+        row = np.concatenate([view.joint_position, np.zeros(len(self._spec.joints)) if view.command is None else view.command])
+        if not np.isfinite(row).all():  # one such value, and the browser never finds a scale for the plot again
+            return
+        if self._commanded != (view.command is not None):
+            self._commanded = view.command is not None
+            self._history.clear()
+        self._history.add(now, row)
         chosen = self._spec.measured_names.index(self._choice.value)
         joint = self._all[chosen]
         times, *columns = self._history.columns()
-        commanded = columns[len(self._all) + chosen] if chosen < len(self._spec.joints) else None
+        commanded = columns[len(self._all) + chosen] if self._commanded and chosen < len(self._spec.joints) else None
         if joint.kind == "thruster":
             self._position.hide()
         else:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import viser
 
 TRUTH = "simulation truth"
+FOLLOW = "follow the robot"
+ROOT = "/scene"  # names of nodes in the scene's tree
+TRUTH_NODE = f"{ROOT}/{TRUTH}"
 _DRAWN_GROUPS = 3  # geoms of the groups from 0 on that MuJoCo's own viewer draws; collision shapes are in the next one
 _STILL = 1e-5  # m, and as much of a quaternion: smaller moves are not sent
 _SEGMENTS = 32  # of a round shape
@@ -105,8 +108,13 @@ class ScenePlacer:
         self.place(View(joint_position=model.spec.home))
 
     def place(self, view: View) -> None:
-        """Places everything. What is not known stays where it is; a base that is not measured is where the simulator has it."""
+        """Places everything. What is not known stays where it is, and everything does if a number is not finite; a base that is not
+        measured is where the simulator has it.
+        """
         if view.joint_position is None:
+            return
+        known = [values for values in (view.joint_position, view.base_position, view.base_quat, *view.truth.values()) if values is not None]
+        if not all(np.isfinite(values).all() for values in known):
             return
         state = dict(view.truth)
         if self.model.base_joint is not None:
@@ -136,7 +144,10 @@ class ScenePlacer:
 
 
 class ScenePanel:
-    """Draws the robot and the scene; what only a simulator knows is under a name of its own, and can be hidden."""
+    """Draws the robot and the scene; what only a simulator knows is under a name of its own, and can be hidden.
+
+    A robot that moves about stays in view, and the world moves under it, unless that is switched off.
+    """
 
     period = 1 / 15  # s
 
@@ -154,12 +165,15 @@ class ScenePanel:
         objects = set(_with_children(mj, model.objects.values()) if model.objects else ())
         links = set(read_urdf(model.spec.urdf).links) - {WORLD}
         self._frames: dict[int, Any] = {}
+        self._root = scene.add_frame(ROOT, show_axes=False)
+        self._base, self._home = model.base, self._placer.data.xpos[model.base].copy()
+        self._follow = server.gui.add_checkbox(FOLLOW, True) if model.base_joint is not None else None
         points = []
         for body in range(mj.nbody):
             shapes = shapes_of(mj, body)
             if not shapes or (body in objects and not simulated):
                 continue
-            name = f"/{TRUTH if body in objects else 'robot and world'}/{mj.body(body).name or body}"
+            name = f"{TRUTH_NODE if body in objects else ROOT + '/robot and world'}/{mj.body(body).name or body}"
             position, quat = self._placer.data.xpos[body], self._placer.data.xquat[body]
             frame = scene.add_frame(name, show_axes=False, position=position, wxyz=quat)
             if mj.body_weldid[body]:  # not welded to the world
@@ -169,7 +183,7 @@ class ScenePanel:
             for index, shape in enumerate(shapes):
                 _draw(scene, f"{name}/{index}", shape)
         for geom in np.flatnonzero(mj.geom_type == mjtGeom.mjGEOM_PLANE):
-            _draw_ground(scene, f"/ground {geom}", mj, int(geom))
+            _draw_ground(scene, f"{ROOT}/ground {geom}", mj, int(geom))
         self._sent = np.full((mj.nbody, 7), np.nan)
         _frame_view(server, np.vstack(points) if points else np.zeros((1, 3)))
 
@@ -178,8 +192,12 @@ class ScenePanel:
         self._placer.place(view)
         data = self._placer.data
         poses = np.hstack([data.xpos, data.xquat])
+        away = data.xpos[self._base] - self._home
+        following = self._follow is not None and self._follow.value
         moved = ~(np.abs(poses - self._sent).max(axis=1) < _STILL)
         with self._server.atomic():
+            # The world is moved, not the camera: that stays where whoever looks has put it.
+            self._root.position = (-away[0], -away[1], 0.0) if following else (0.0, 0.0, 0.0)
             for body, frame in self._frames.items():
                 if moved[body]:
                     frame.position, frame.wxyz = poses[body, :3], poses[body, 3:]

@@ -79,6 +79,28 @@ def test_another_joint_can_be_chosen_and_has_its_past(served, tab):
     assert charts(tab)[f"{spec.joints[2].name}, rad"]["position"] == pytest.approx(spec.joints[2].home + np.array([0, 1, 2]))
 
 
+def test_a_command_is_plotted_from_the_first_one_on_and_nothing_in_its_place_before(served, tab):
+    spec = load_robot("arm")
+    panel = JointPanel(served.viser.gui, tab, spec)
+    for k in range(10):
+        panel.update(View(joint_position=spec.home, command=None if k < 5 else spec.home[: len(spec.joints)] + 0.1), float(k))
+        lines = charts(tab).get("joint1, rad", {})
+        assert ("command" in lines) == (k > 5)  # one moment makes no line
+    assert lines["command"].tolist() == pytest.approx([spec.joints[0].home + 0.1] * 5)
+
+
+def test_a_value_that_is_not_finite_reaches_no_plot(served, tab):
+    spec = load_robot("arm")
+    panel = JointPanel(served.viser.gui, tab, spec)
+    broken = spec.home.copy()
+    broken[3] = np.nan
+    command = spec.home[: len(spec.joints)]
+    for k, (position, sent) in enumerate([(spec.home, command), (broken, command), (spec.home, command * np.inf), (spec.home, command)]):
+        panel.update(View(joint_position=position, command=sent), float(k))
+    assert charts(tab)["joint1, rad"]["s"].tolist() == [-3, 0]
+    assert np.isfinite([value for line in charts(tab)["joint1, rad"].values() for value in line]).all()
+
+
 @pytest.mark.parametrize(
     ("robot", "joint", "titles"),
     [

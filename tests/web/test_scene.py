@@ -10,7 +10,7 @@ from scipy.spatial.transform import Rotation
 from ros_rl.robots.model import RobotModel
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.build import build
-from ros_rl.web.scene import TRUTH, ScenePanel, ScenePlacer, shapes_of
+from ros_rl.web.scene import TRUTH_NODE, ScenePanel, ScenePlacer, shapes_of
 from ros_rl.web.server import WebServer
 from ros_rl.web.view import View
 
@@ -118,6 +118,20 @@ def test_objects_are_where_the_simulator_has_them_and_stay_where_nothing_is_know
     assert np.array_equal(placer.data.xpos, before)
 
 
+@pytest.mark.parametrize("view", [{"joint_position": np.nan}, {"base_position": np.inf}, {"base_quat": np.nan}, {"truth": np.nan}])
+def test_a_number_that_is_not_finite_moves_nothing(view):
+    model = seated("quadrotor")
+    placer = ScenePlacer(model)
+    before = placer.data.xpos.copy()
+    fine = {"joint_position": model.spec.home, "base_position": np.ones(3), "base_quat": np.array([1.0, 0, 0, 0])}
+    (name, value), *_ = view.items()
+    broken = {"base_pose": np.full(7, value)} if name == "truth" else np.full(np.shape(fine[name]), value)
+    if name == "truth":
+        del fine["base_position"]
+    placer.place(View(**(fine | {name: broken})))
+    assert np.array_equal(placer.data.xpos, before)
+
+
 class Recorded:
     """Counts what a panel sends to a page."""
 
@@ -157,13 +171,28 @@ def test_only_what_moves_is_sent(served):
     assert not moved & set(chain[: model.mj.body(model.mj.jnt_bodyid[model.mj.joint("joint6").id]).id])
 
 
+@pytest.mark.parametrize(("follow", "seen"), [(True, (0.0, 0.0)), (False, (2.0, -1.0))])
+def test_a_robot_that_walks_stays_in_view_if_it_is_followed(served, follow, seen):
+    model = seated("quadruped")
+    panel = ScenePanel(served.viser, model, simulated=True)
+    panel._follow.value = follow
+    base = np.array([*model.spec.base_position, 1.0, 0.0, 0.0, 0.0]) + [2.0, -1.0, 0.3, 0, 0, 0, 0]
+    panel.update(View(joint_position=model.spec.home, truth={"base_pose": base}), 0.0)
+    there = panel._root.position + panel._frames[model.base].position
+    assert there == pytest.approx((*(np.array(model.spec.base_position[:2]) + seen), base[2]))  # up and down are not followed
+
+
+def test_a_robot_that_stands_is_not_followed(served):
+    assert ScenePanel(served.viser, seated("arm"), simulated=True)._follow is None
+
+
 def test_what_only_a_simulator_knows_is_under_its_name_and_absent_on_a_robot(served):
     model = seated("arm")
 
     def drawn(simulated: bool) -> set[str]:
         served.viser.scene.reset()
         ScenePanel(served.viser, model, simulated)
-        return {name.split("/")[2] for name in served.viser.scene._handle_from_node_name if name.startswith(f"/{TRUTH}/")}
+        return {name.split("/")[3] for name in served.viser.scene._handle_from_node_name if name.startswith(f"{TRUTH_NODE}/")}
 
     assert drawn(True) == {"red_block", "blue_block", "bowl", "button", "button_cap"}
     assert drawn(False) == set()

@@ -1,6 +1,7 @@
 """Tests of ros_rl.web.scene: shapes have the size that the model says, and links are where Pinocchio says."""
 
 import math
+from dataclasses import replace
 
 import mujoco
 import numpy as np
@@ -67,9 +68,12 @@ def test_what_mujoco_does_not_draw_is_not_drawn(geom):
     assert not shapes(f'<geom type="sphere" {geom}/><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>')
 
 
-@pytest.mark.parametrize("name", ["arm", "cartpole", "quadruped", "quadrotor"])
-def test_links_are_where_pinocchio_has_them(name):
+@pytest.mark.parametrize(
+    ("name", "imu"), [("arm", None), ("cartpole", None), ("quadruped", "imu"), ("quadruped", "FL_calf"), ("quadrotor", "imu")]
+)
+def test_links_are_where_pinocchio_has_them(name, imu):
     model = seated(name)
+    model = replace(model, spec=replace(model.spec, imu_frame=imu))  # one on a leg is turned against the root link
     spec, robot, placer = model.spec, RobotModel(model.spec), ScenePlacer(model)
     draw = np.random.default_rng(0)
     for _ in range(5):

@@ -5,6 +5,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import mujoco
@@ -76,6 +77,14 @@ class SimModel:
         """Returns where a free joint's velocity is in `MjData.qvel`: linear in the world, angular in the body's frame."""
         start = int(self.mj.jnt_dofadr[joint])
         return slice(start, start + 6)
+
+    @cached_property
+    def imu(self) -> Mapping[str, slice]:
+        """Where the IMU's measurements are in `MjData.sensordata`, by the name that they have in `Observation`."""
+        if not self.spec.imu_frame:
+            return {}
+        sensors = {name: self.mj.sensor(name) for name in IMU_SENSORS}
+        return {name: slice(int(sensor.adr[0]), int(sensor.adr[0] + sensor.dim[0])) for name, sensor in sensors.items()}
 
     def object_joint(self, name: str) -> int:
         """Returns the joint id of an object's free joint."""

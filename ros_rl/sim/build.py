@@ -121,7 +121,7 @@ def build(spec: RobotSpec, scene: str | Path) -> SimModel:
     """
     path = paths.find("scene", SCENE_FILES, scene)
     urdf = read_urdf(spec.urdf)
-    _quieten_mujoco()
+    quieten_mujoco()
     world = _read_mjcf(path)
     robot = _read_robot(spec, urdf)
     _refuse_shared_names(path, world, urdf, robot)
@@ -144,7 +144,7 @@ def build(spec: RobotSpec, scene: str | Path) -> SimModel:
     return _index(path, spec, urdf, model, substeps, cameras)
 
 
-def _quieten_mujoco() -> None:
+def quieten_mujoco() -> None:
     """Sends MuJoCo's warnings to the log: its own handler writes MUJOCO_LOG.TXT into the working directory."""
     if mujoco.get_mju_user_warning() is None:
         mujoco.set_mju_user_warning(_log.debug)

@@ -17,10 +17,11 @@ from mujoco import mjtStage
 
 from ros_rl.robots.spec import Camera
 from ros_rl.sim.batch import ModelBatch
+from ros_rl.sim.build import quieten_mujoco
 from ros_rl.sim.vector_env import BatchOfOneEnv, BatchVectorEnv, Judged
 
 _ASSETS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
-_FRAME_SKIP = 5
+FRAME_SKIP = 5
 _RESET_NOISE = 0.1
 _TRACK = Camera("track", "torso", 480, 480, 45.0, 20.0)
 
@@ -31,6 +32,11 @@ class _World:
 
     mj: mujoco.MjModel
     cameras: Mapping[str, Camera]
+
+
+def _load(file: str) -> mujoco.MjModel:
+    quieten_mujoco()
+    return mujoco.MjModel.from_xml_path(str(_ASSETS / file))
 
 
 class _LocomotionVectorEnv(BatchVectorEnv):
@@ -50,7 +56,7 @@ class _LocomotionVectorEnv(BatchVectorEnv):
         persistent: bool = False,
     ):
         self.copies = ModelBatch(name, model, num_envs, threads, persistent)
-        self.dt = model.opt.timestep * _FRAME_SKIP
+        self.dt = model.opt.timestep * FRAME_SKIP
         self.max_episode_steps = max_episode_steps
         self._unseen = unseen
         self._elapsed = np.zeros(num_envs, dtype=int)
@@ -88,7 +94,7 @@ class _LocomotionVectorEnv(BatchVectorEnv):
         self._elapsed[rows] += 1
         self.copies.ctrl[rows] = actions[rows]
         # Contact forces and body positions stay those of the state before the last step, as Gymnasium has them.
-        self.copies.advance(_FRAME_SKIP, copies, mjtStage.mjSTAGE_NONE)
+        self.copies.advance(FRAME_SKIP, copies, mjtStage.mjSTAGE_NONE)
 
     def _late(self, terminated: np.ndarray) -> np.ndarray:
         return (self._elapsed >= self.max_episode_steps) & ~terminated
@@ -110,7 +116,7 @@ class HalfCheetahVectorEnv(_LocomotionVectorEnv):
         Raises:
             UserError: there is no such mode, or not a single copy.
         """
-        model = mujoco.MjModel.from_xml_path(str(_ASSETS / "half_cheetah.xml"))
+        model = _load("half_cheetah.xml")
         self._before = np.zeros(num_envs)
         super().__init__(model, "half_cheetah", 1, 0, num_envs, max_episode_steps, render_mode, autoreset_mode, threads)
 
@@ -154,7 +160,7 @@ class AntVectorEnv(_LocomotionVectorEnv):
         Raises:
             UserError: there is no such mode, or not a single copy.
         """
-        model = mujoco.MjModel.from_xml_path(str(_ASSETS / "ant.xml"))
+        model = _load("ant.xml")
         self._before = np.zeros((num_envs, 2))
         self._forces = np.zeros((num_envs, model.nbody, 6))
         super().__init__(

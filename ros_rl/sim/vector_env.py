@@ -121,8 +121,8 @@ class BatchVectorEnv(gymnasium.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
         self._begin(copies, [self._seeds(seed)[copy] for copy in copies])
         self._begun[copies] = True
         observation = self.observe()
-        info = self.judge()[3]
-        return observation, _masked(_started(info), np.isin(np.arange(self.num_envs), copies))
+        info = _started(self.judge()[3])
+        return observation, _masked(info, np.isin(np.arange(self.num_envs), copies))
 
     def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Info]:
         """Takes an action in every copy, shape (n, k).
@@ -146,7 +146,7 @@ class BatchVectorEnv(gymnasium.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
         reward, terminated, truncated, info = self.judge()
         reward[restarted], terminated[restarted], truncated[restarted] = 0.0, False, False
         self._ended = terminated | truncated
-        info = _masked(_started(info) if restarted.all() else info, ~restarted)
+        info = _masked(_ended(info, ~restarted), np.ones(self.num_envs, dtype=bool))
         if self._ended.any() and self.autoreset_mode is AutoresetMode.SAME_STEP:
             observation, info = self._restart_at_once(observation, info)
         return observation, reward, terminated, truncated, info
@@ -208,16 +208,14 @@ class BatchVectorEnv(gymnasium.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
 
     def _restart_at_once(self, observation: Any, info: Info) -> tuple[Any, Info]:
         """Begins the next episode where one has just ended; what was seen last goes into the infos."""
-        ended = self._ended
+        ended = self._ended.copy()
         final = np.full(self.num_envs, None, dtype=object)
         for copy in np.flatnonzero(ended):
             final[copy] = _row(observation, int(copy))
-        final_info = {name: value for name, value in info.items() if not name.startswith("_")}
-        final_info |= {f"_{name}": info[f"_{name}"] & ended for name in list(final_info)}
+        final_info = {name: value & ended if name.startswith("_") else value for name, value in info.items()}
         self._begin(np.flatnonzero(ended))
         following = self.observe()
-        self.judge()
-        info = {name: value & ~ended if name.startswith("_") else value.copy() for name, value in info.items()}
+        info = _masked(_started(self.judge()[3]), np.ones(self.num_envs, dtype=bool))
         info |= {"final_obs": final, "_final_obs": ended.copy(), "final_info": final_info, "_final_info": ended.copy()}
         self._ended = np.zeros(self.num_envs, dtype=bool)
         return following, info
@@ -302,13 +300,19 @@ def _row(observation: Any, copy: int) -> Any:
 
 def _masked(info: Info, speaks: np.ndarray) -> Info:
     """Adds to every info for which copies it speaks."""
-    masks = {f"_{name}": info.get(f"_{name}", speaks) & speaks for name in info if not name.startswith("_")}
-    return info | masks
+    return {f"_{name}": speaks.copy() for name in info if not name.startswith("_")} | info
 
 
 def _started(info: Info) -> Info:
     """Returns the infos that make sense of an initial state: all but those that came with an end."""
     return {name: value for name, value in info.items() if not name.startswith("_") and f"_{name}" not in info}
+
+
+def _ended(info: Info, running: np.ndarray) -> Info:
+    """Returns the infos without the ends of episodes that are not running; an end that is nobody's is left out."""
+    ends = {name: value & running for name, value in info.items() if name.startswith("_")}
+    ends = {name: mask for name, mask in ends.items() if mask.any()}
+    return _started(info) | {name.removeprefix("_"): info[name.removeprefix("_")] for name in ends} | ends
 
 
 def _of_one(info: Info) -> Info:

@@ -76,11 +76,15 @@ class ModelBatch:
             copies: indices, shape (k,).
             stage: up to where sensors and derived fields are brought to the new state: the less, the faster. It makes no
                 difference to the future. With mjSTAGE_NONE they are those of the state before the last step.
-
-        Raises:
-            RobotFault: a copy diverged; the message names copy, time and body. The others have advanced as usual.
         """
         self._batch.step(copies, steps, stage)
+
+    def check(self) -> None:
+        """Refuses to go on with simulations that have blown up; each goes on being so until it is reset.
+
+        Raises:
+            RobotFault: a copy diverged; the message names copy, time and body.
+        """
         bad = np.flatnonzero(self.diverged)
         if bad.size:
             copy = int(bad[0])
@@ -148,6 +152,7 @@ class BatchSim(ModelBatch):
         """
         self.command(commands)
         self.advance(self.model.substeps)
+        self.check()
         return self.snapshot()
 
     def observe(self, task: Task | None = None, forces: bool = True) -> Observation:

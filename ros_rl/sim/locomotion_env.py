@@ -95,6 +95,7 @@ class _LocomotionVectorEnv(BatchVectorEnv):
         self.copies.ctrl[rows] = actions[rows]
         # Contact forces and body positions stay those of the state before the last step, as Gymnasium has them.
         self.copies.advance(FRAME_SKIP, copies, mjtStage.mjSTAGE_NONE)
+        self.copies.check()
 
     def _late(self, terminated: np.ndarray) -> np.ndarray:
         return (self._elapsed >= self.max_episode_steps) & ~terminated

@@ -137,16 +137,19 @@ def _each(function: Callable[..., Any], *arrays: np.ndarray) -> np.ndarray:
 
 
 def _tilt(observation: Observation) -> np.ndarray:
-    _, x, y, _ = np.moveaxis(_measured(observation, "base_quat"), -1, 0)
+    quat = _measured(observation, "base_quat")
+    x, y = quat[..., 1], quat[..., 2]
     return np.arccos(np.clip(1.0 - 2.0 * (x * x + y * y), -1.0, 1.0))
 
 
 def _command_error(observation: Observation) -> np.ndarray:
-    w, x, y, z = np.moveaxis(_measured(observation, "base_quat"), -1, 0)
+    quat, velocity = _measured(observation, "base_quat"), _base(observation, "base_velocity")
+    w, x, y, z = (quat[..., part] for part in range(4))
     yaw = np.arctan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
-    vx, vy, _ = np.moveaxis(_base(observation, "base_velocity"), -1, 0)
-    forward = np.cos(yaw) * vx + np.sin(yaw) * vy
-    left = -np.sin(yaw) * vx + np.cos(yaw) * vy
+    vx, vy = velocity[..., 0], velocity[..., 1]
+    cosine, sine = np.cos(yaw), np.sin(yaw)
+    forward = cosine * vx + sine * vy
+    left = -sine * vx + cosine * vy
     return np.hypot(forward - observation.command[..., 0], left - observation.command[..., 1])
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from ros_rl.config import STRICT, Finite, NotNegative, Positive, Vector3, read_y
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import Observation
 from ros_rl.robots.spec import RobotSpec
-from ros_rl.sim.quantities import check_name, quantity, simulator_state, tool_position
+from ros_rl.sim.quantities import Quantity, check_name, quantity, simulator_state, tool_position
 
 TASK_FILES = "sim/tasks/*.yaml"
 
@@ -294,9 +295,10 @@ class BatchMonitor:
         """
         task.check_robot(spec.name)
         try:
-            self._success = [_condition(entry, spec) for entry in task.success.all]
-            self._failure = [_condition(entry, spec) for entry in task.failure]
-            self._terms = [(quantity(term.quantity, spec), term) for term in task.reward.terms]
+            read = _reader(spec)
+            self._success = [_condition(entry, spec, read) for entry in task.success.all]
+            self._failure = [_condition(entry, spec, read) for entry in task.failure]
+            self._terms = [(read(term.quantity), term) for term in task.reward.terms]
         except UserError as error:
             raise UserError(f"{task.path}: {error}") from None
         self.task = task
@@ -392,12 +394,22 @@ class _Check:
     describe: Callable[[Observation, Any], str]
 
 
-def _condition(entry: Condition, spec: RobotSpec) -> _Check:
+def _reader(spec: RobotSpec) -> Callable[[str], Quantity]:
+    """Returns the function that gives a robot's quantities by name, each worked out once for an observation, by whomever it is asked."""
+
+    @cache
+    def remembered(name: str) -> Quantity:
+        return lru_cache(maxsize=1)(quantity(name, spec))
+
+    return remembered
+
+
+def _condition(entry: Condition, spec: RobotSpec, read: Callable[[str], Quantity]) -> _Check:
     """Returns the check of a condition."""
     if entry.within is not None:
-        return _in_bounds(entry.within, spec, wanted=True)
+        return _in_bounds(entry.within, read(entry.within.quantity), wanted=True)
     if entry.outside is not None:
-        return _in_bounds(entry.outside, spec, wanted=False)
+        return _in_bounds(entry.outside, read(entry.outside.quantity), wanted=False)
     if entry.inside is not None:
         return _inside(entry.inside)
     if entry.stacked is not None:
@@ -408,8 +420,7 @@ def _condition(entry: Condition, spec: RobotSpec) -> _Check:
     return _on_circle(entry.on_circle, spec)
 
 
-def _in_bounds(entry: Within, spec: RobotSpec, wanted: bool) -> _Check:
-    read = quantity(entry.quantity, spec)
+def _in_bounds(entry: Within, read: Quantity, wanted: bool) -> _Check:
     lower, upper = entry.bounds
 
     def inside(observation: Observation) -> np.ndarray:

@@ -133,6 +133,7 @@ class TaskVectorEnv(BatchVectorEnv):
             self._target[rows] = target
             self.copies.command(target, copies)
             self.copies.advance(self.model.substeps, copies, self._stage if period == self.periods - 1 else mjtStage.mjSTAGE_NONE)
+        self.copies.check()
 
     def command(self, actions: np.ndarray) -> np.ndarray:
         """Returns what actions, shape (..., n), ask for before any limit, in the robot's command mode."""

@@ -34,6 +34,8 @@ class BatchVectorEnv(gymnasium.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
     A subclass says how episodes start (`begin`), how copies move (`advance`), what is seen (`observe`) and what it is worth (`judge`).
     """
 
+    _renderer: CameraRenderer[Scenery] | None = None
+
     def __init__(
         self,
         sim: ModelBatch,
@@ -164,11 +166,13 @@ class BatchVectorEnv(gymnasium.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
             UserError: there is no such camera, or no way to render on this machine.
         """
         self.sim.copy_into(self._posed, copy)
+        assert self._renderer is not None
         return self._renderer.render(self._posed, camera)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Frees the renderer."""
-        self._renderer.close()
+        """Frees the renderer, if the environment ever came to have one."""
+        if self._renderer is not None:
+            self._renderer.close()
 
     def _begin(self, copies: np.ndarray, seeds: Sequence[int | None] | None = None) -> None:
         seeds = [None] * len(copies) if seeds is None else seeds

@@ -118,8 +118,8 @@ class HalfCheetahVectorEnv(_LocomotionVectorEnv):
             UserError: there is no such mode, or not a single copy.
         """
         model = _load("half_cheetah.xml")
-        self._before = np.zeros(num_envs)
         super().__init__(model, "half_cheetah", 1, 0, num_envs, max_episode_steps, render_mode, autoreset_mode, threads)
+        self._before = np.zeros(num_envs)
 
     def begin(self, copies: np.ndarray, seeds: list[int | None]) -> None:
         """Starts episodes."""
@@ -162,11 +162,11 @@ class AntVectorEnv(_LocomotionVectorEnv):
             UserError: there is no such mode, or not a single copy.
         """
         model = _load("ant.xml")
-        self._before = np.zeros((num_envs, 2))
-        self._forces = np.zeros((num_envs, model.nbody, 6))
         super().__init__(
             model, "ant", 2, (model.nbody - 1) * 6, num_envs, max_episode_steps, render_mode, autoreset_mode, threads, persistent=True
         )
+        self._before = np.zeros((num_envs, 2))
+        self._forces = np.zeros((num_envs, model.nbody, 6))
         self._torso = self.copies.bind("xpos")[:, 1, :2]
         self._contacts = self.copies.bind("ncon")
 

@@ -23,6 +23,7 @@ from ros_rl.sim.vector_env import BatchOfOneEnv, BatchVectorEnv, Judged
 _ASSETS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
 FRAME_SKIP = 5
 _RESET_NOISE = 0.1
+_STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 _TRACK = Camera("track", "torso", 480, 480, 45.0, 20.0)
 
 
@@ -60,7 +61,6 @@ class _LocomotionVectorEnv(BatchVectorEnv):
         self.max_episode_steps = max_episode_steps
         self._unseen = unseen
         self._elapsed = np.zeros(num_envs, dtype=int)
-        self._qpos, self._qvel = model.qpos0.copy(), np.zeros(model.nv)
         self._action = np.zeros((num_envs, model.nu))
         seen = model.nq - unseen + model.nv + extra
         low, high = model.actuator_ctrlrange.T.astype(np.float32)
@@ -76,15 +76,14 @@ class _LocomotionVectorEnv(BatchVectorEnv):
 
     def begin(self, copies: np.ndarray, seeds: list[int | None]) -> None:
         """Starts episodes near the model's initial state, each drawn from its copy's own generator as Gymnasium draws it."""
+        states = np.empty((len(copies), mujoco.mj_stateSize(self.copies.mj, _STATE)))
         mujoco.mj_resetData(self.copies.mj, self._posed)
-        fresh = np.empty(mujoco.mj_stateSize(self.copies.mj, mujoco.mjtState.mjSTATE_INTEGRATION))
-        mujoco.mj_getState(self.copies.mj, self._posed, fresh, mujoco.mjtState.mjSTATE_INTEGRATION)
-        self.copies.restore(np.tile(fresh, (len(copies), 1)), copies)
-        for copy in copies:
+        for state, copy in zip(states, copies, strict=True):
             draw = self.generator(copy)
-            self.copies.qpos[copy] = self._qpos + draw.uniform(-_RESET_NOISE, _RESET_NOISE, len(self._qpos))
-            self.copies.qvel[copy] = self._qvel + _RESET_NOISE * draw.standard_normal(len(self._qvel))
-        self.copies.restore(self.copies.snapshot(copies), copies)
+            self._posed.qpos = self.copies.mj.qpos0 + draw.uniform(-_RESET_NOISE, _RESET_NOISE, self.copies.mj.nq)
+            self._posed.qvel = _RESET_NOISE * draw.standard_normal(self.copies.mj.nv)
+            mujoco.mj_getState(self.copies.mj, self._posed, state, _STATE)
+        self.copies.restore(states, copies)
         self._elapsed[copies] = 0
 
     def advance(self, actions: np.ndarray, copies: np.ndarray | None) -> None:

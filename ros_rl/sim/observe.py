@@ -47,16 +47,21 @@ def observe(model: SimModel, data: Any, task: Task | None, forces: bool = True) 
 
 def measured_positions(model: SimModel, qpos: np.ndarray) -> np.ndarray:
     """Returns the positions of all measured joints, shape (..., n + passive), from MuJoCo's (..., nq); a thruster's is 0."""
-    positions = np.zeros((*qpos.shape[:-1], len(model.spec.measured_names)))
-    positions[..., model.positioned] = qpos[..., model.qpos]
-    return positions
+    return _spread(model, qpos[..., model.qpos])
 
 
 def measured_velocities(model: SimModel, qvel: np.ndarray) -> np.ndarray:
     """Returns the velocities of all measured joints, shape (..., n + passive), from MuJoCo's (..., nv); a thruster's is 0."""
-    velocities = np.zeros((*qvel.shape[:-1], len(model.spec.measured_names)))
-    velocities[..., model.positioned] = qvel[..., model.qvel]
-    return velocities
+    return _spread(model, qvel[..., model.qvel])
+
+
+def _spread(model: SimModel, values: np.ndarray) -> np.ndarray:
+    """Puts values of the joints that have a position, shape (..., p), where they are among all measured joints."""
+    if len(model.positioned) == len(model.spec.measured_names):
+        return values
+    spread = np.zeros((*values.shape[:-1], len(model.spec.measured_names)))
+    spread[..., model.positioned] = values
+    return spread
 
 
 def _privileged(model: SimModel, qpos: np.ndarray, qvel: np.ndarray) -> dict[str, np.ndarray]:

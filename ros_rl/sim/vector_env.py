@@ -221,7 +221,6 @@ class BatchVectorEnv(gymnasium.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
         following = self.observe()
         info = _masked(_started(self.judge()[3]), np.ones(self.num_envs, dtype=bool))
         info |= {"final_obs": final, "_final_obs": ended.copy(), "final_info": final_info, "_final_info": ended.copy()}
-        self._ended = np.zeros(self.num_envs, dtype=bool)
         return following, info
 
 

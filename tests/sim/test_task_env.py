@@ -119,6 +119,16 @@ def test_an_action_lasts_a_whole_number_of_control_periods():
         make("cartpole_balance", action_rate=0.0)
 
 
+def test_observations_are_in_their_space_whatever_happens():
+    """A hard stop gives way by more than the space allows for: the vector is cut to the space."""
+    env = make("push_button")
+    env.reset(seed=0)
+    env.vector.sim.qpos[0, env.vector.model.qpos] = 50.0
+    seen = env.vector.observe()[0]
+    assert env.observation_space.contains(seen)
+    np.testing.assert_array_equal(seen[:8], env.observation_space.high[:8])
+
+
 def test_simulator_state_is_seen_only_where_it_is_asked_for():
     assert not any("privileged" in field for field in make("stack_red_on_blue").vector.fields)
     env = make("stack_red_on_blue", privileged=True)
@@ -146,7 +156,7 @@ def test_the_time_limit_truncates_and_never_terminates(tmp_path):
     """Held at rest, the quadruped neither falls nor, with a hold longer than the limit, succeeds."""
     text = load_task("quadruped_stand").path.read_text()
     path = tmp_path / "stand.yaml"
-    path.write_text(text.replace("time_limit: 10.0", "time_limit: 0.1").replace("scene: floor", "scene: floor"))
+    path.write_text(text.replace("time_limit: 10.0", "time_limit: 0.1"))
     env = TaskVectorEnv(path, COPIES)
     env.reset(seed=0)
     for step in range(1, 7):
@@ -158,6 +168,23 @@ def test_the_time_limit_truncates_and_never_terminates(tmp_path):
             assert (reward > 0).all()
     assert (reward == 0).all(), "the step after an end starts the next episode"
     np.testing.assert_allclose(env.sim.time, 0.0)
+
+
+def test_a_new_episode_holds_from_its_own_start(tmp_path):
+    """The first one leaves the goal, comes back and runs out of time; the next one is at the goal from the beginning."""
+    path = tmp_path / "stay.yaml"
+    path.write_text(
+        "{robot: cartpole, scene: floor, policy: cartpole_lqr, instruction: stay, time_limit: 0.4, "
+        "success: {hold: 0.3, all: [within: {quantity: joint_position.slider, bounds: [-0.02, 0.02]}]}}"
+    )
+    env = TaskEnv(path)
+    env.reset(seed=0)
+    pushes = [1.0] * 3 + [-1.0] * 6 + [1.0] * 3 + [0.0] * 20
+    ends = [env.step(np.array([push]))[2:4] for push in pushes[:20]]
+    assert ends[-1] == (False, True) and not any(map(any, ends[:-1]))
+    env.reset()
+    ends = [env.step(np.zeros(1))[2:4] for _ in range(15)]
+    assert ends[-1] == (True, False) and not any(map(any, ends[:-1]))
 
 
 def test_failure_terminates_and_says_why():

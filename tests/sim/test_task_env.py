@@ -175,7 +175,7 @@ def test_a_new_episode_holds_from_its_own_start(tmp_path):
     path = tmp_path / "stay.yaml"
     path.write_text(
         "{robot: cartpole, scene: floor, policy: cartpole_lqr, instruction: stay, time_limit: 0.4, "
-        "success: {hold: 0.3, all: [within: {quantity: joint_position.slider, bounds: [-0.02, 0.02]}]}}"
+        "success: {hold: 0.3, all: [within: {quantity: joint_position.slider, bounds: [-0.04, 0.04]}]}}"
     )
     env = TaskEnv(path)
     env.reset(seed=0)

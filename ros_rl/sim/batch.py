@@ -135,8 +135,9 @@ class BatchSim(ModelBatch):
             commands: in the order of `RobotSpec.joints`, shape (k, joints).
             copies: indices, shape (k,).
         """
-        rows = np.arange(len(self)) if copies is None else np.asarray(copies)
-        self.ctrl[rows[:, None], self.model.actuators] = np.clip(commands, *self.model.spec.command_limits)
+        lower, upper = self.model.spec.command_limits
+        rows = slice(None) if copies is None else np.asarray(copies)[:, None]
+        self.ctrl[rows, self.model.actuators] = np.minimum(np.maximum(commands, lower), upper)
 
     def step(self, commands: np.ndarray) -> np.ndarray:
         """Advances all copies by one control period.

@@ -231,6 +231,22 @@ def test_a_window_needs_a_display(monkeypatch):
         make("cartpole_balance", render_mode="human")
 
 
+def test_a_window_shows_every_state(monkeypatch):
+    shown = []
+
+    class Window:
+        def __init__(self, model, data):
+            self.sync = lambda: shown.append(data.qpos.copy())
+            self.close = lambda: shown.append("closed")
+
+    monkeypatch.setattr("ros_rl.sim.vector_env.Viewer", Window)
+    env = make("cartpole_balance", render_mode="human")
+    states = [env.reset(seed=0)[0], *(env.step(np.ones(1))[0] for _ in range(2))]
+    env.close()
+    np.testing.assert_allclose(shown[:-1], [state[:2] for state in states], atol=1e-6)
+    assert shown[-1] == "closed"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -142,11 +142,12 @@ class BatchVectorEnv(gymnasium.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
             moving = np.flatnonzero(~restarted)
         if moving is None or moving.size:
             self.advance(actions, moving)
-        if restarted.any():
+        if moving is not None:
             self._begin(np.flatnonzero(restarted))
         observation = self.observe()
         reward, terminated, truncated, info = self.judge()
-        reward[restarted], terminated[restarted], truncated[restarted] = 0.0, False, False
+        if moving is not None:
+            reward[restarted], terminated[restarted], truncated[restarted] = 0.0, False, False
         self._ended = terminated | truncated
         info = _masked(_ended(info, ~restarted), np.ones(self.num_envs, dtype=bool))
         if self._ended.any() and self.autoreset_mode is AutoresetMode.SAME_STEP:

@@ -42,6 +42,7 @@ setup(
     python_requires=">=3.10",
     install_requires=[
         "av>=12",
+        "gymnasium>=1.1",
         "lxml>=4.9.3",
         "mujoco>=3.17,!=4.0.0",  # 4.0.0 factorises sparse matrices wrongly (mujoco issue 3767)
         "numpy>=2.0",

@@ -2,9 +2,13 @@
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
-from ros_rl.errors import UserError
+from tqdm import tqdm
+
+from ros_rl.errors import UserError, unknown
 from ros_rl.nodes.environment import isolate
+from ros_rl.paths import write_atomically
 
 
 @dataclass
@@ -41,4 +45,51 @@ class BenchLoop:
         for hop, figures in [*result["hops_us"].items(), ("observation→command", {**whole, "ratio": result["ratio"]})]:
             ratio = f"{figures['ratio']:.2f} × bare rclpy ({figures['bare_p50']:.1f} µs)"
             print(f"{hop:<18} p50 {figures['p50']:7.1f}  p99 {figures['p99']:7.1f}  max {figures['max']:7.1f} µs  {ratio}")
+        return 0
+
+
+@dataclass
+class BenchSim:
+    """Steps environments of the arm, the quadruped, HalfCheetah and Ant on the batched simulator, in turns with Gymnasium's vector
+    environments over the same tasks, EnvPool where it is installed, and MuJoCo's bare rollout of the same physics.
+    """
+
+    subjects: str = "arm,quadruped,half_cheetah,ant"
+    """What to step, separated by commas."""
+    envs: int = 64
+    """How many environments step together."""
+    steps: int = 50
+    """Steps of each environment in a turn."""
+    repetitions: int = 9
+    """How many turns each contestant has."""
+    json: bool = False
+    """Print JSON."""
+    out: Path | None = None
+    """File to write the figures to, as JSON."""
+
+    def run(self) -> int:
+        """Returns 0."""
+        from ros_rl.sim.bench import SUBJECTS, measure
+
+        names = self.subjects.split(",")
+        for name in names:
+            if name not in SUBJECTS:
+                raise unknown("subject", name, SUBJECTS)
+        if not all(1 <= number <= 10_000 for number in (self.envs, self.steps, self.repetitions)):
+            raise UserError(
+                f"--envs, --steps and --repetitions must be from 1 to 10000, got {self.envs}, {self.steps} and {self.repetitions}"
+            )
+        with tqdm(total=len(names) * (self.repetitions + 1), unit="turn", disable=None) as bar:
+            result = measure(names, self.envs, self.steps, self.repetitions, bar.update)
+        if self.out is not None:
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.out, (json.dumps(result, indent=2) + "\n").encode())
+        if self.json:
+            print(json.dumps(result))
+            return 0
+        for name, figures in result["subjects"].items():
+            rates, ratio = figures["steps_per_second"], figures["ratio"]
+            envpool = f", {ratio['envpool']:.2f} × EnvPool" if "envpool" in ratio else ""
+            gymnasium = f"{ratio['gymnasium']:.2f} × Gymnasium ({figures['faster_gymnasium']})"
+            print(f"{name:<13} {rates['ours']:>8} steps/s  {gymnasium}{envpool}, {ratio['rollout']:.2f} of mujoco.rollout")
         return 0

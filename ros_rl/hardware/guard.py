@@ -9,6 +9,7 @@ import numpy as np
 
 from ros_rl.errors import RobotFault, UserError
 from ros_rl.hardware.interface import JointCommand, Observation, Robot, SimulatedRobot
+from ros_rl.hardware.limits import CommandLimits
 from ros_rl.robots.spec import RobotSpec
 
 GuardState = Literal["ok", "hold", "stop", "estop"]
@@ -55,10 +56,8 @@ class Guard:
         self.max_age = max_age
         self.stop_after = stop_after
         self.counts: Counter[str] = Counter()
-        self._lower, self._upper = spec.command_limits
-        self._step = spec.velocity * spec.period if spec.command_mode == "position" else np.full(len(spec.joints), np.inf)
+        self._limits = CommandLimits(spec)
         self._target = None if spec.command_mode == "position" else spec.rest(spec.home)
-        self._moving = np.array([joint.kind != "thruster" for joint in spec.joints])
         self._blind = False
         self._eased_from = -np.inf
         self._previous: JointCommand | None = None
@@ -133,29 +132,13 @@ class Guard:
         self.counts["starved"] += command is self._previous
         self._previous = command
         self._last_good, self._newest_answer = now, min(command.stamp, observation.stamp)
-        if self.spec.command_mode == "position":
-            measured = observation.joint_position[: len(wanted)]
-            target = np.clip(wanted, measured - self.spec.lead, measured + self.spec.lead)
-            # The step is the last word: whatever a measurement or a limit says, the target does not jump.
-            step = self._step * np.clip((now - self._eased_from) / _EASE, 0.0, 1.0)
-            target = np.clip(np.clip(target, self._lower, self._upper), self._target - step, self._target + step)
-        else:
-            target = self._turned_back(np.clip(wanted, self._lower, self._upper), observation)
+        count, speed = len(wanted), np.clip((now - self._eased_from) / _EASE, 0.0, 1.0)
+        position, velocity = observation.joint_position[:count], observation.joint_velocity[:count]
+        target = self._limits.apply(wanted, self._target, position, velocity, speed)
         limited = tuple(name for name, cut in zip(self.spec.joint_names, np.abs(target - wanted) > 1e-9, strict=True) if cut)
         self.counts["limited"] += bool(limited)
         self._target = target
         return target.copy(), GuardReport(limited)
-
-    def _turned_back(self, target: np.ndarray, observation: Observation) -> np.ndarray:
-        """Cuts velocity and effort that would push a joint further beyond a position or velocity limit it has reached."""
-        count = len(self.spec.joints)
-        position, velocity = observation.joint_position[:count], observation.joint_velocity[:count]
-        if self.spec.command_mode == "velocity":
-            position, velocity = position + target * self.spec.period, np.zeros(count)
-        forward = self._moving & ((position >= self.spec.upper) | (velocity >= self.spec.velocity))
-        backward = self._moving & ((position <= self.spec.lower) | (velocity <= -self.spec.velocity))
-        target = np.where(forward, np.minimum(target, 0.0), target)
-        return np.where(backward, np.maximum(target, 0.0), target)
 
     def _near(self, observation: Observation) -> bool:
         """Whether the target is where the robot is, as far as a position target may lead it."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -13,8 +13,13 @@ from ros_rl.robots.spec import RobotSpec
 NANOSECONDS = 1_000_000_000
 
 
-def quantise(stamp: float) -> float:
-    """Rounds a time in s to whole nanoseconds, so that it survives the way through a ROS message bit for bit."""
+_Stamp = TypeVar("_Stamp", float, np.ndarray)
+
+
+def quantise(stamp: _Stamp) -> _Stamp:
+    """Rounds a time in s, or an array of them, to whole nanoseconds: so it survives the way through a ROS message bit for bit."""
+    if isinstance(stamp, np.ndarray):
+        return np.rint(stamp * NANOSECONDS) / NANOSECONDS
     return round(stamp * NANOSECONDS) / NANOSECONDS
 
 
@@ -23,7 +28,8 @@ class Observation:
     """What was measured at one moment.
 
     Joint arrays have the shape (n + passive,), in the order of `RobotSpec.measured_names`; rad and rad/s (m and m/s
-    for prismatic joints), N·m (N). Fields that a robot does not measure are None.
+    for prismatic joints), N·m (N). Fields that a robot does not measure are None. Of many simulated copies at once (see
+    `ros_rl.sim.observe`), every array has the copies along a leading axis, and `stamp` is an array too.
 
     Attributes:
         stamp: when it was measured, in s, on the robot's clock (simulated time in simulation).

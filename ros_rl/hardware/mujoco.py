@@ -1,7 +1,7 @@
 """A robot simulated in MuJoCo."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import mujoco
@@ -11,9 +11,10 @@ from ros_rl.errors import RobotFault, unknown
 from ros_rl.hardware.interface import JointCommand, Observation, quantise
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim import divergence
-from ros_rl.sim.build import IMU_SENSORS, SimModel, build
+from ros_rl.sim.build import SimModel, build
 from ros_rl.sim.camera import CameraRenderer
-from ros_rl.sim.reset import measured_positions, reset
+from ros_rl.sim.observe import measured_positions, observe
+from ros_rl.sim.reset import reset
 from ros_rl.sim.task import Task
 
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
@@ -78,30 +79,10 @@ class MujocoRobot:
             RobotFault: the state is not finite.
         """
         self._check_state()
-        model, data = self.model, self.data
-        velocity = np.zeros(len(self.spec.measured_names))
-        velocity[model.positioned] = data.qvel[model.qvel]
-        effort = np.zeros(len(self.spec.measured_names))
-        effort[: len(self.spec.joints)] = data.actuator_force[model.actuators]
-        imu = {name: data.sensor(name).data.copy() for name in IMU_SENSORS} if self.spec.imu_frame else {}
-        odometry = {}
-        if self.spec.odometry and model.base_joint is not None:
-            odometry["base_position"] = data.qpos[model.free_qpos(model.base_joint)][:3].copy()
-            odometry["base_velocity"] = data.qvel[model.free_qvel(model.base_joint)][:3].copy()
         frames = self._newest_frames()
-        return Observation(
-            stamp=self._stamp(),
-            joint_position=measured_positions(model, data),
-            joint_velocity=velocity,
-            joint_effort=effort,
-            **imu,
-            **odometry,
-            images={name: frame.image.copy() for name, frame in frames.items()},
-            image_stamps={name: frame.stamp for name, frame in frames.items()},
-            command=np.array(self.task.command if self.task else (0.0, 0.0, 0.0)),
-            instruction=self.task.instruction if self.task else "",
-            privileged=self._privileged(),
-        )
+        images = {name: frame.image.copy() for name, frame in frames.items()}
+        stamps = {name: frame.stamp for name, frame in frames.items()}
+        return replace(observe(self.model, self.data, self.task), images=images, image_stamps=stamps)
 
     def write(self, command: JointCommand) -> JointCommand:
         """Makes a command the target of the next steps and returns it as limited by the actuators.
@@ -131,7 +112,7 @@ class MujocoRobot:
 
     def stop(self) -> None:
         """Makes the measured position the target; in other modes than position, commands `hold`."""
-        self.data.ctrl[self.model.actuators] = self.spec.rest(measured_positions(self.model, self.data))
+        self.data.ctrl[self.model.actuators] = self.spec.rest(measured_positions(self.model, self.data.qpos))
         mujoco.mj_forward(self.model.mj, self.data)
 
     def close(self) -> None:
@@ -161,16 +142,6 @@ class MujocoRobot:
             if last is None or camera.frame_index(now) > camera.frame_index(last.stamp):
                 self._frames[name] = Frame(self._renderer.render(self.data, name), now)
         return {name: self._frames[name] for name in self.cameras}
-
-    def _privileged(self) -> dict[str, np.ndarray]:
-        model, data = self.model, self.data
-        state = {name: data.qpos[model.free_qpos(model.object_joint(name))].copy() for name in model.objects}
-        for name, joint in model.scene_joints.items():
-            state[name] = np.array([data.qpos[model.mj.jnt_qposadr[joint]], data.qvel[model.mj.jnt_dofadr[joint]]])
-        if model.base_joint is not None:
-            state["base_pose"] = data.qpos[model.free_qpos(model.base_joint)].copy()
-            state["base_velocity"] = data.qvel[model.free_qvel(model.base_joint)].copy()
-        return state
 
     def _check_state(self) -> None:
         """Raises a RobotFault if the simulation has diverged."""

@@ -152,7 +152,9 @@ class HardwareNode(StackNode):
         return self._simulation
 
     def _open_viewer(self, simulation: "MujocoRobot") -> "Viewer":
-        from ros_rl.sim.viewer import Viewer
+        from ros_rl.sim.viewer import Viewer, check_display
+
+        check_display()
 
         def state() -> "np.ndarray":
             with self._lock:

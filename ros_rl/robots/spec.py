@@ -174,15 +174,15 @@ class RobotSpec:
         return np.array([_lead(joint) for joint in self.joints])
 
     def rest(self, measured: np.ndarray) -> np.ndarray:
-        """Returns the command that keeps the robot where it is, shape (n,).
+        """Returns the command that keeps the robot where it is, shape (..., n), or (n,) where it is the same for all.
 
         In position mode that is the measured position, and finite if that is. In velocity and effort mode it is the joints'
         `hold`, within the command limits and always finite.
 
         Args:
-            measured: positions of all measured joints, shape (n + passive,).
+            measured: positions of all measured joints, shape (..., n + passive).
         """
-        return measured[: len(self.joints)].copy() if self.command_mode == "position" else self._hold.copy()
+        return measured[..., : len(self.joints)].copy() if self.command_mode == "position" else self._hold.copy()
 
     @cached_property
     def _hold(self) -> np.ndarray:

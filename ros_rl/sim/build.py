@@ -5,6 +5,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import mujoco
@@ -77,6 +78,14 @@ class SimModel:
         start = int(self.mj.jnt_dofadr[joint])
         return slice(start, start + 6)
 
+    @cached_property
+    def imu(self) -> Mapping[str, slice]:
+        """Where the IMU's measurements are in `MjData.sensordata`, by the name that they have in `Observation`."""
+        if not self.spec.imu_frame:
+            return {}
+        sensors = {name: self.mj.sensor(name) for name in IMU_SENSORS}
+        return {name: slice(int(sensor.adr[0]), int(sensor.adr[0] + sensor.dim[0])) for name, sensor in sensors.items()}
+
     def object_joint(self, name: str) -> int:
         """Returns the joint id of an object's free joint."""
         return int(self.mj.body_jntadr[self.objects[name]])
@@ -112,7 +121,7 @@ def build(spec: RobotSpec, scene: str | Path) -> SimModel:
     """
     path = paths.find("scene", SCENE_FILES, scene)
     urdf = read_urdf(spec.urdf)
-    _quieten_mujoco()
+    quieten_mujoco()
     world = _read_mjcf(path)
     robot = _read_robot(spec, urdf)
     _refuse_shared_names(path, world, urdf, robot)
@@ -135,7 +144,7 @@ def build(spec: RobotSpec, scene: str | Path) -> SimModel:
     return _index(path, spec, urdf, model, substeps, cameras)
 
 
-def _quieten_mujoco() -> None:
+def quieten_mujoco() -> None:
     """Sends MuJoCo's warnings to the log: its own handler writes MUJOCO_LOG.TXT into the working directory."""
     if mujoco.get_mju_user_warning() is None:
         mujoco.set_mju_user_warning(_log.debug)

@@ -5,11 +5,13 @@ import threading
 import weakref
 from collections.abc import Mapping
 from functools import cache
+from typing import Generic, Protocol, TypeVar
 
 import mujoco
 import numpy as np
 
 from ros_rl.errors import unknown
+from ros_rl.robots.spec import Camera
 from ros_rl.sim.build import SimModel
 from ros_rl.sim.gl import choose_gl
 
@@ -21,10 +23,25 @@ class _PerThread(threading.local):
         self.renderers: dict[tuple[int, int], mujoco.Renderer] = {}
 
 
-class CameraRenderer:
+class Scenery(Protocol):
+    """A model with the cameras that look at it; a `SimModel` is one."""
+
+    @property
+    def mj(self) -> mujoco.MjModel:
+        """The compiled model."""
+
+    @property
+    def cameras(self) -> Mapping[str, Camera]:
+        """Every camera by name."""
+
+
+_Model = TypeVar("_Model", bound=Scenery)
+
+
+class CameraRenderer(Generic[_Model]):
     """Renders the cameras of one model. Each thread that renders gets an OpenGL context of its own."""
 
-    def __init__(self, model: SimModel):
+    def __init__(self, model: _Model):
         """Prepares for one model; an OpenGL context is only made for the first image."""
         self.model = model
         self._local = _PerThread()
@@ -56,7 +73,9 @@ class CameraRenderer:
         self._local.renderers.clear()
 
 
-def pose_and_render(renderer: CameraRenderer, camera: str, joint_position: np.ndarray, state: Mapping[str, np.ndarray]) -> np.ndarray:
+def pose_and_render(
+    renderer: CameraRenderer[SimModel], camera: str, joint_position: np.ndarray, state: Mapping[str, np.ndarray]
+) -> np.ndarray:
     """Returns an image of a given configuration, such as one from a recorded topic.
 
     Args:

@@ -3,12 +3,12 @@
 import mujoco
 import numpy as np
 
-_HIGHEST_SPEED = 1e3  # m/s or rad/s: far above what any robot reaches, far below where numbers overflow
+HIGHEST_SPEED = 1e3  # m/s or rad/s: far above what any robot reaches, far below where numbers overflow
 
 
 def wild(qvel: np.ndarray, qacc: np.ndarray) -> np.ndarray:
     """Returns which degrees of freedom move absurdly fast or not by a finite number, shape (..., nv)."""
-    return ~(np.abs(qvel) < _HIGHEST_SPEED) | ~np.isfinite(qacc)  # written so that NaN counts as wild
+    return ~(np.abs(qvel) < HIGHEST_SPEED) | ~np.isfinite(qacc)  # written so that NaN counts as wild
 
 
 def describe(model: mujoco.MjModel, qvel: np.ndarray, qacc: np.ndarray, warnings: np.ndarray) -> str | None:

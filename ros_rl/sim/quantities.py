@@ -1,6 +1,10 @@
-"""Numbers read off an observation by name, such as ``tilt`` or ``joint_position.pole``: what tasks speak of."""
+"""Numbers read off an observation by name, such as ``tilt`` or ``joint_position.pole``: what tasks speak of.
+
+Observations may have leading axes, as those of a `BatchSim` have; a quantity then has the same.
+"""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -9,7 +13,7 @@ from ros_rl.hardware.interface import Observation
 from ros_rl.robots.model import RobotModel
 from ros_rl.robots.spec import RobotSpec
 
-Quantity = Callable[[Observation], float]
+Quantity = Callable[[Observation], np.ndarray]
 
 _AXES = ("x", "y", "z")
 
@@ -55,16 +59,19 @@ def quantity(name: str, spec: RobotSpec) -> Quantity:
         if parts[0] not in spec.measured_names:
             raise unknown("joint", parts[0], spec.measured_names)
         index = spec.measured_names.index(parts[0])
-        return lambda observation: float(getattr(observation, kind)[index])
+        return lambda observation: getattr(observation, kind)[..., index]
     if kind == "distance":
-        return lambda observation: float(np.linalg.norm(_position(observation, parts[0]) - _position(observation, parts[1])))
-    if kind in ("tool_position", "tool_speed"):
-        return _tool(name, spec)
+        return lambda observation: np.linalg.norm(_position(observation, parts[0]) - _position(observation, parts[1]), axis=-1)
+    if kind == "tool_position":
+        tool, axis = tool_position(spec), _AXES.index(parts[0])
+        return lambda observation: tool(observation)[..., axis]
+    if kind == "tool_speed":
+        return _tool_speed(spec)
     if not spec.floating_base or not spec.imu_frame:
         raise UserError(f"robot '{spec.name}' has no floating base with an IMU, which '{name}' is measured with")
     if kind in ("base_position", "base_velocity"):
         axis = _AXES.index(parts[0])
-        return lambda observation: float(_base(observation, kind)[axis])
+        return lambda observation: _base(observation, kind)[..., axis]
     return {"tilt": _tilt, "command_error": _command_error, "turn_error": _turn_error}[kind]
 
 
@@ -80,13 +87,13 @@ def simulator_state(observation: Observation, name: str) -> np.ndarray:
 
 
 def _position(observation: Observation, name: str) -> np.ndarray:
-    return simulator_state(observation, name)[:3]
+    return simulator_state(observation, name)[..., :3]
 
 
 def _base(observation: Observation, kind: str) -> np.ndarray:
     """Position or velocity of the base: the true one in simulation, else the odometry's."""
     true = observation.privileged.get({"base_position": "base_pose", "base_velocity": "base_velocity"}[kind])
-    return _measured(observation, kind) if true is None else true[:3]
+    return _measured(observation, kind) if true is None else true[..., :3]
 
 
 def _measured(observation: Observation, name: str) -> np.ndarray:
@@ -96,32 +103,55 @@ def _measured(observation: Observation, name: str) -> np.ndarray:
     return value
 
 
-def _tool(name: str, spec: RobotSpec) -> Quantity:
-    if spec.tool_frame is None or spec.floating_base:
-        raise UserError(f"robot '{spec.name}' has no tool frame on a fixed base, which '{name}' is measured at")
-    kinematics, frame = RobotModel(spec), spec.tool_frame
+def tool_position(spec: RobotSpec) -> Quantity:
+    """Returns the function that reads where the tool frame is in the root link, m, shape (..., 3).
+
+    Raises:
+        UserError: the robot has no tool, or no fixed base.
+    """
+    kinematics, frame = RobotModel(spec), _tool_frame(spec)
+    return lambda observation: _each(lambda position: kinematics.frame_pose(frame, position).position, observation.joint_position)
+
+
+def _tool_speed(spec: RobotSpec) -> Quantity:
+    kinematics, frame = RobotModel(spec), _tool_frame(spec)
     carried = np.array([spec.measured_names.index(joint) for joint in kinematics.names])
-    if name == "tool_speed":
-        return lambda observation: float(
-            np.linalg.norm(kinematics.jacobian(frame, observation.joint_position)[:3] @ observation.joint_velocity[carried])
-        )
-    axis = _AXES.index(name[-1])
-    return lambda observation: float(kinematics.frame_pose(frame, observation.joint_position).position[axis])
+
+    def speed(position: np.ndarray, velocity: np.ndarray) -> np.floating:
+        return np.linalg.norm(kinematics.jacobian(frame, position)[:3] @ velocity[carried])
+
+    return lambda observation: _each(speed, observation.joint_position, observation.joint_velocity)
 
 
-def _tilt(observation: Observation) -> float:
-    _, x, y, _ = _measured(observation, "base_quat")
-    return float(np.arccos(np.clip(1.0 - 2.0 * (x * x + y * y), -1.0, 1.0)))
+def _tool_frame(spec: RobotSpec) -> str:
+    if spec.tool_frame is None or spec.floating_base:
+        raise UserError(f"robot '{spec.name}' has no tool frame on a fixed base, which the tool's position and speed are measured at")
+    return spec.tool_frame
 
 
-def _command_error(observation: Observation) -> float:
-    w, x, y, z = _measured(observation, "base_quat")
+def _each(function: Callable[..., Any], *arrays: np.ndarray) -> np.ndarray:
+    """Calls a function of vectors for each of the leading indices: Pinocchio takes one configuration at a time."""
+    shape = arrays[0].shape[:-1]
+    values = np.array([function(*(array[index] for array in arrays)) for index in np.ndindex(shape)])
+    return values.reshape(shape + values.shape[1:])
+
+
+def _tilt(observation: Observation) -> np.ndarray:
+    quat = _measured(observation, "base_quat")
+    x, y = quat[..., 1], quat[..., 2]
+    return np.arccos(np.clip(1.0 - 2.0 * (x * x + y * y), -1.0, 1.0))
+
+
+def _command_error(observation: Observation) -> np.ndarray:
+    quat, velocity = _measured(observation, "base_quat"), _base(observation, "base_velocity")
+    w, x, y, z = (quat[..., part] for part in range(4))
     yaw = np.arctan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
-    vx, vy, _ = _base(observation, "base_velocity")
-    forward = np.cos(yaw) * vx + np.sin(yaw) * vy
-    left = -np.sin(yaw) * vx + np.cos(yaw) * vy
-    return float(np.hypot(forward - observation.command[0], left - observation.command[1]))
+    vx, vy = velocity[..., 0], velocity[..., 1]
+    cosine, sine = np.cos(yaw), np.sin(yaw)
+    forward = cosine * vx + sine * vy
+    left = -sine * vx + cosine * vy
+    return np.hypot(forward - observation.command[..., 0], left - observation.command[..., 1])
 
 
-def _turn_error(observation: Observation) -> float:
-    return float(abs(_measured(observation, "base_gyro")[2] - observation.command[2]))
+def _turn_error(observation: Observation) -> np.ndarray:
+    return np.abs(_measured(observation, "base_gyro")[..., 2] - observation.command[..., 2])

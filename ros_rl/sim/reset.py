@@ -8,6 +8,7 @@ import numpy as np
 from ros_rl.errors import UserError, unknown
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim.build import SimModel
+from ros_rl.sim.observe import measured_positions
 from ros_rl.sim.task import BaseRange, Reset, Task
 
 _ATTEMPTS = 1000
@@ -39,15 +40,8 @@ def reset(model: SimModel, data: mujoco.MjData, task: Task | None, seed: int) ->
         data.qpos[mimic.follower] = mimic.multiplier * data.qpos[mimic.leader] + mimic.offset
     if model.base_joint is not None:
         _lift_out_of_ground(model, data, data.qpos[model.free_qpos(model.base_joint)])
-    data.ctrl[model.actuators] = model.spec.rest(measured_positions(model, data))
+    data.ctrl[model.actuators] = model.spec.rest(measured_positions(model, data.qpos))
     mujoco.mj_forward(model.mj, data)
-
-
-def measured_positions(model: SimModel, data: mujoco.MjData) -> np.ndarray:
-    """Returns the positions of all measured joints, shape (n + passive,); a thruster's is 0."""
-    positions = np.zeros(len(model.spec.measured_names))
-    positions[model.positioned] = data.qpos[model.qpos]
-    return positions
 
 
 def _joint_positions(spec: RobotSpec, ranges: Reset, draw: np.random.Generator) -> np.ndarray:

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pydantic
@@ -13,7 +14,7 @@ from ros_rl.config import STRICT, Finite, NotNegative, Positive, Vector3, read_y
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import Observation
 from ros_rl.robots.spec import RobotSpec
-from ros_rl.sim.quantities import check_name, quantity, simulator_state
+from ros_rl.sim.quantities import Quantity, check_name, quantity, simulator_state, tool_position
 
 TASK_FILES = "sim/tasks/*.yaml"
 
@@ -263,6 +264,89 @@ def load_task(name: str | Path) -> Task:
     )
 
 
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """What `TaskState` says of one episode, for many: arrays with an entry for each."""
+
+    reward: np.ndarray
+    success: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+
+    @property
+    def done(self) -> np.ndarray:
+        """Which episodes are over."""
+        return self.terminated | self.truncated
+
+
+class BatchMonitor:
+    """Judges many episodes at once, from observations whose arrays have the episodes along their leading axes."""
+
+    def __init__(self, task: Task, spec: RobotSpec, shape: tuple[int, ...]):
+        """Prepares a task's conditions for one robot.
+
+        Args:
+            task: what is judged.
+            spec: the robot.
+            shape: the leading axes of the observations; () for a single episode.
+
+        Raises:
+            UserError: the task is made for another robot, or speaks of a joint that the robot does not have.
+        """
+        task.check_robot(spec.name)
+        try:
+            read = _reader(spec)
+            self._success = [_condition(entry, spec, read) for entry in task.success.all]
+            self._failure = [_condition(entry, spec, read) for entry in task.failure]
+            self._terms = [(read(term.quantity), term) for term in task.reward.terms]
+        except UserError as error:
+            raise UserError(f"{task.path}: {error}") from None
+        self.task = task
+        self._start = np.full(shape, np.nan)
+        self._held_since = np.full(shape, np.nan)
+
+    def reset(self, episodes: Any = ...) -> None:
+        """Starts new episodes: their time runs from the next observation on. `episodes` is any index; all by default."""
+        self._start[episodes] = np.nan
+        self._held_since[episodes] = np.nan
+
+    def update(self, observation: Observation) -> Judgement:
+        """Judges the newest observations; those of an episode come in the order of their stamps.
+
+        Raises:
+            UserError: a condition needs simulator state or odometry that the observation does not have.
+        """
+        now = np.asarray(observation.stamp)
+        self._start = np.where(np.isnan(self._start), now, self._start)
+        failed = np.zeros(now.shape, dtype=bool)
+        for condition in self._failure:
+            failed = failed | condition.holds(observation)
+        success = self._succeeded(observation, now) & ~failed
+        # Half a nanosecond: stamps are whole nanoseconds, so that 5 s are reached at 5 s and not one step later.
+        late = now - self._start >= self.task.time_limit - 5e-10
+        reward = np.zeros(now.shape)
+        for read, term in self._terms:
+            reward = reward + term.weight * tolerance(read(observation), term.bounds, term.margin)
+        terminated = success | failed
+        return Judgement(reward + self.task.reward.success * success, success, terminated, late & ~terminated)
+
+    def reason(self, observation: Observation, judgement: Judgement, episode: Any = ()) -> str:
+        """Says in words why an episode, named by its index, ended; empty if it did not."""
+        if judgement.success[episode]:
+            return "success"
+        if judgement.terminated[episode]:
+            return next(check.describe(observation, episode) for check in self._failure if check.holds(observation)[episode])
+        return f"time limit of {self.task.time_limit:g} s" if judgement.truncated[episode] else ""
+
+    def _succeeded(self, observation: Observation, now: np.ndarray) -> np.ndarray:
+        holds = np.ones(now.shape, dtype=bool)
+        for condition in self._success:
+            holds = holds & condition.holds(observation)
+        since = np.where(np.isnan(self._held_since), now, self._held_since)
+        self._held_since = np.where(holds, since, np.nan)
+        return holds & (now - since >= self.task.success.hold - 5e-10)
+
+
 class TaskMonitor:
     """Judges an episode from its observations alone, so that it also runs beside a robot, from topics.
 
@@ -275,20 +359,12 @@ class TaskMonitor:
         Raises:
             UserError: the task is made for another robot, or speaks of a joint that the robot does not have.
         """
-        task.check_robot(spec.name)
-        try:
-            self._success = [_condition(entry, spec) for entry in task.success.all]
-            self._failure = [_condition(entry, spec) for entry in task.failure]
-            self._terms = [(quantity(term.quantity, spec), term) for term in task.reward.terms]
-        except UserError as error:
-            raise UserError(f"{task.path}: {error}") from None
+        self._monitor = BatchMonitor(task, spec, ())
         self.task = task
-        self.reset()
 
     def reset(self) -> None:
         """Starts a new episode: its time runs from the next observation on."""
-        self._start: float | None = None
-        self._held_since: float | None = None
+        self._monitor.reset()
 
     def update(self, observation: Observation) -> TaskState:
         """Judges the newest observation; observations come in the order of their stamps.
@@ -296,46 +372,44 @@ class TaskMonitor:
         Raises:
             UserError: a condition needs simulator state or odometry that the observation does not have.
         """
-        now = observation.stamp
-        if self._start is None:
-            self._start = now
-        failure = next((text for holds, text in (check(observation) for check in self._failure) if holds), None)
-        success = failure is None and self._succeeded(observation)
-        # Half a nanosecond: stamps are whole nanoseconds, so that 5 s are reached at 5 s and not one step later.
-        truncated = now - self._start >= self.task.time_limit - 5e-10
-        reward = sum(term.weight * tolerance(read(observation), term.bounds, term.margin) for read, term in self._terms)
-        reward += self.task.reward.success * success
-        terminated = success or failure is not None
-        reason = failure or ("success" if success else f"time limit of {self.task.time_limit:g} s" if truncated else "")
-        return TaskState(float(reward), success, terminated, truncated and not terminated, reason)
-
-    def _succeeded(self, observation: Observation) -> bool:
-        if not all(check(observation)[0] for check in self._success):
-            self._held_since = None
-            return False
-        if self._held_since is None:
-            self._held_since = observation.stamp
-        return observation.stamp - self._held_since >= self.task.success.hold - 5e-10
+        now = self._monitor.update(observation)
+        reason = self._monitor.reason(observation, now)
+        return TaskState(float(now.reward), bool(now.success), bool(now.terminated), bool(now.truncated), reason)
 
 
-def tolerance(value: float, bounds: list[float], margin: float) -> float:
+def tolerance(value: np.ndarray | float, bounds: list[float], margin: float) -> np.ndarray:
     """Returns 1 within `bounds` and a Gaussian beyond them that is 0.1 at `margin`; the result is in [0, 1].
 
     The shape is `dm_control.utils.rewards.tolerance` with the sigmoid "gaussian" and value_at_margin 0.1.
     """
-    beyond = max(bounds[0] - value, value - bounds[1], 0.0) / margin
-    return float(np.exp(np.log(0.1) * beyond * beyond))
+    beyond = np.maximum(np.maximum(bounds[0] - value, value - bounds[1]), 0.0) / margin
+    return np.exp(np.log(0.1) * beyond * beyond)
 
 
-_Check = Callable[[Observation], tuple[bool, str]]
+@dataclass(frozen=True)
+class _Check:
+    """Tells for which episodes a condition holds, and describes what it found in one of them, named by its index."""
+
+    holds: Callable[[Observation], np.ndarray]
+    describe: Callable[[Observation, Any], str]
 
 
-def _condition(entry: Condition, spec: RobotSpec) -> _Check:
-    """Returns the function that tells whether a condition holds, and describes what it found."""
+def _reader(spec: RobotSpec) -> Callable[[str], Quantity]:
+    """Returns the function that gives a robot's quantities by name, each worked out once for an observation, by whomever it is asked."""
+
+    @cache
+    def remembered(name: str) -> Quantity:
+        return lru_cache(maxsize=1)(quantity(name, spec))
+
+    return remembered
+
+
+def _condition(entry: Condition, spec: RobotSpec, read: Callable[[str], Quantity]) -> _Check:
+    """Returns the check of a condition."""
     if entry.within is not None:
-        return _in_bounds(entry.within, spec, wanted=True)
+        return _in_bounds(entry.within, read(entry.within.quantity), wanted=True)
     if entry.outside is not None:
-        return _in_bounds(entry.outside, spec, wanted=False)
+        return _in_bounds(entry.outside, read(entry.outside.quantity), wanted=False)
     if entry.inside is not None:
         return _inside(entry.inside)
     if entry.stacked is not None:
@@ -346,51 +420,60 @@ def _condition(entry: Condition, spec: RobotSpec) -> _Check:
     return _on_circle(entry.on_circle, spec)
 
 
-def _in_bounds(entry: Within, spec: RobotSpec, wanted: bool) -> _Check:
-    read = quantity(entry.quantity, spec)
+def _in_bounds(entry: Within, read: Quantity, wanted: bool) -> _Check:
     lower, upper = entry.bounds
 
-    def check(observation: Observation) -> tuple[bool, str]:
+    def inside(observation: Observation) -> np.ndarray:
         value = read(observation)
-        inside = lower <= value <= upper
-        return inside == wanted, f"{entry.quantity} is {value:.3g}, {'within' if inside else 'outside'} {lower:g} to {upper:g}"
+        return (lower <= value) & (value <= upper)
 
-    return check
+    def describe(observation: Observation, episode: Any) -> str:
+        where = "within" if inside(observation)[episode] else "outside"
+        return f"{entry.quantity} is {read(observation)[episode]:.3g}, {where} {lower:g} to {upper:g}"
+
+    return _Check(lambda observation: inside(observation) == wanted, describe)
+
+
+def _offset(observation: Observation, one: str, other: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns how far one object is from another's vertical axis and how far above its origin, m."""
+    offset = simulator_state(observation, one)[..., :3] - simulator_state(observation, other)[..., :3]
+    return np.hypot(offset[..., 0], offset[..., 1]), offset[..., 2]
 
 
 def _inside(entry: Inside) -> _Check:
-    def check(observation: Observation) -> tuple[bool, str]:
-        offset = simulator_state(observation, entry.object)[:3] - simulator_state(observation, entry.container)[:3]
-        holds = np.hypot(offset[0], offset[1]) <= entry.radius and 0.0 <= offset[2] <= entry.height
-        return bool(holds), f"{entry.object} is in {entry.container}"
+    def holds(observation: Observation) -> np.ndarray:
+        beside, above = _offset(observation, entry.object, entry.container)
+        return (beside <= entry.radius) & (above >= 0.0) & (above <= entry.height)
 
-    return check
+    return _Check(holds, lambda *_: f"{entry.object} is in {entry.container}")
 
 
 def _stacked(entry: Stacked) -> _Check:
-    def check(observation: Observation) -> tuple[bool, str]:
-        offset = simulator_state(observation, entry.object)[:3] - simulator_state(observation, entry.support)[:3]
-        holds = np.hypot(offset[0], offset[1]) <= entry.radius and abs(offset[2] - entry.height) <= entry.tolerance
-        return bool(holds), f"{entry.object} is on {entry.support}"
+    def holds(observation: Observation) -> np.ndarray:
+        beside, above = _offset(observation, entry.object, entry.support)
+        return (beside <= entry.radius) & (np.abs(above - entry.height) <= entry.tolerance)
 
-    return check
+    return _Check(holds, lambda *_: f"{entry.object} is on {entry.support}")
 
 
 def _pressed(entry: Pressed) -> _Check:
-    def check(observation: Observation) -> tuple[bool, str]:
-        return bool(simulator_state(observation, entry.joint)[0] >= entry.depth), f"{entry.joint} is pressed"
-
-    return check
+    return _Check(
+        lambda observation: simulator_state(observation, entry.joint)[..., 0] >= entry.depth,
+        lambda *_: f"{entry.joint} is pressed",
+    )
 
 
 def _on_circle(entry: OnCircle, spec: RobotSpec) -> _Check:
-    axes = [quantity(f"tool_position.{axis}", spec) for axis in "xyz"]
+    tool = tool_position(spec)
     centre, normal = np.array(entry.centre), np.array(entry.normal) / np.linalg.norm(entry.normal)
 
-    def check(observation: Observation) -> tuple[bool, str]:
-        offset = np.array([read(observation) for read in axes]) - centre
-        above = float(offset @ normal)
-        error = np.hypot(above, np.linalg.norm(offset - above * normal) - entry.radius)
-        return bool(error <= entry.tolerance), f"the tool is {error:.3g} m from the circle"
+    def error(observation: Observation) -> np.ndarray:
+        offset = tool(observation) - centre
+        above = (offset * normal).sum(axis=-1)
+        within = offset - above[..., None] * normal
+        return np.hypot(above, np.linalg.norm(within, axis=-1) - entry.radius)
 
-    return check
+    return _Check(
+        lambda observation: error(observation) <= entry.tolerance,
+        lambda observation, episode: f"the tool is {error(observation)[episode]:.3g} m from the circle",
+    )

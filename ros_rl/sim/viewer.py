@@ -14,8 +14,12 @@ _PERIOD = 1 / 30  # s between two pictures
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 
 
-def check_display() -> None:
+def check_display(asked: str = "viewer:=true", instead: str = "web:=true shows the robot without one") -> None:
     """Checks that a window can be opened.
+
+    Args:
+        asked: what needs it, for the error message.
+        instead: what else there is.
 
     Raises:
         UserError: there is no display, or what DISPLAY names does not answer.
@@ -27,25 +31,19 @@ def check_display() -> None:
         opened = glfw.init()
         glfw.terminate()
     if not opened:
-        raise UserError(
-            "viewer:=true needs a display (DISPLAY is not set, or nothing answers there); web:=true shows the robot without one"
-        )
+        raise UserError(f"{asked} needs a display (DISPLAY is not set, or nothing answers there); {instead}")
 
 
 class Viewer:
     """A window that follows a simulation until it or the simulation is closed."""
 
     def __init__(self, model: mujoco.MjModel, read: Callable[[], np.ndarray]):
-        """Opens the window.
+        """Opens the window; `check_display` says beforehand whether it can.
 
         Args:
             model: of the simulation.
             read: returns the newest integration state of the simulation, in no time; called from a thread of the viewer.
-
-        Raises:
-            UserError: there is no display.
         """
-        check_display()
         self._read = read
         self._model = copy.copy(model)  # the window's switches change what it is given
         self._closed = threading.Event()

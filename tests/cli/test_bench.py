@@ -9,8 +9,6 @@ import pytest
 
 from ros_rl.cli.main import main
 
-pytest.importorskip("rclpy")
-
 
 def numbers(value):
     """Returns every number in a JSON value."""
@@ -19,8 +17,38 @@ def numbers(value):
     return [value] if isinstance(value, int | float) else []
 
 
+def test_the_simulator_is_measured(tmp_path, capsys):
+    out = tmp_path / "results" / "bench_sim.json"
+    words = ["--envs", "2", "--steps", "3", "--repetitions", "1", "--subjects", "quadruped,ant", "--out", str(out), "--json"]
+    assert main(["bench", "sim", *words]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert json.loads(out.read_text()) == figures
+    assert set(figures["subjects"]) == {"quadruped", "ant"}
+    for subject in figures["subjects"].values():
+        rates = subject["steps_per_second"]
+        assert {"ours", "gymnasium_sync", "gymnasium_async", "rollout"} <= set(rates)
+        assert {"gymnasium", "rollout"} <= set(subject["ratio"])
+        # One repetition: ratios are those of the rates, but for their rounding.
+        faster = max(rates["gymnasium_sync"], rates["gymnasium_async"])
+        assert subject["ratio"]["gymnasium"] == pytest.approx(rates["ours"] / faster, rel=0.05)
+    assert all(math.isfinite(number) and number > 0 for number in numbers(figures["subjects"]))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--subjects", "arm,quadroped"], "unknown subject 'quadroped', did you mean 'quadruped'?"),
+        (["--envs", "0"], "--envs, --steps and --repetitions must be from 1 to 10000, got 0, 50 and 9"),
+    ],
+)
+def test_bad_subjects_and_numbers_are_one_line(capsys, words, message):
+    assert main(["bench", "sim", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("domain")
 def test_the_loop_is_measured():
+    pytest.importorskip("rclpy")
     command = [sys.executable, "-m", "ros_rl.cli.main", "bench", "loop", "--robot", "cartpole", "--rate", "100", "--seconds", "1", "--json"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
@@ -42,6 +70,7 @@ def test_the_loop_is_measured():
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(monkeypatch, capsys, words, message):
+    pytest.importorskip("rclpy")
     monkeypatch.setenv("ROS_DOMAIN_ID", "1")
     monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     assert main(["bench", "loop", *words]) == 2

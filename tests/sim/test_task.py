@@ -9,7 +9,7 @@ from ros_rl.errors import UserError
 from ros_rl.hardware.interface import Observation
 from ros_rl.robots.model import RobotModel
 from ros_rl.robots.spec import load_robot
-from ros_rl.sim.task import Condition, OnCircle, Success, TaskMonitor, TaskState, load_task, task_names, tolerance
+from ros_rl.sim.task import BatchMonitor, Condition, OnCircle, Success, TaskMonitor, TaskState, load_task, task_names, tolerance
 
 CARTPOLE = """\
 robot: cartpole
@@ -128,6 +128,31 @@ def test_success_needs_no_reset_to_zero(monitor):
     """Stamps of a real robot start anywhere; an episode's time runs from its first observation."""
     monitor.update(at(1e6, 0.5))
     assert monitor.update(at(1e6 + 2.0, 0.5)).truncated
+
+
+def test_many_episodes_are_judged_as_each_alone(tmp_path):
+    """The poles of four episodes, one of them started again on the way: states, rewards and reasons are those of single monitors."""
+    task, spec = load_task(task_file(tmp_path, CARTPOLE)), load_robot("cartpole")
+    batch, singles = BatchMonitor(task, spec, (4,)), [TaskMonitor(task, spec) for _ in range(4)]
+    poles = [[0.1, 0.3, 0.5, 0.1], [0.1, 0.1, 0.5, 0.3], [0.15, 0.1, 0.5, 0.9], [0.0, 0.3, 0.7, 0.1], [0.1, 0.1, 0.6, 0.1]]
+    for tick, angles in enumerate(poles):
+        stamps = np.full(4, 0.5 * tick)
+        if tick == 3:
+            batch.reset([0])
+            singles[0].reset()
+        seen = at(stamps, 0.0)
+        seen = dataclasses.replace(seen, joint_position=np.stack([np.zeros(4), angles], axis=-1))
+        now = batch.update(seen)
+        for episode, monitor in enumerate(singles):
+            alone = monitor.update(at(stamps[episode], angles[episode]))
+            assert (now.success[episode], now.terminated[episode], now.truncated[episode]) == (
+                alone.success,
+                alone.terminated,
+                alone.truncated,
+            )
+            assert now.reward[episode] == alone.reward
+            assert batch.reason(seen, now, episode) == alone.reason
+    assert now.truncated[2] and not now.done[0]
 
 
 def test_tolerance():

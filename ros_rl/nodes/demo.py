@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,20 @@ class EpisodeResult:
     reason: str
 
 
+@dataclass
+class _Timeline:
+    """What was seen between two jumps of robot time: when its first joint state was sent, ns of the wall clock, and the poses."""
+
+    sent: int
+    moments: list[Moment] = field(default_factory=list)
+
+
 class Recorder(Node):
-    """Follows the task node's episodes, the hardware node's counts, and the poses to film."""
+    """Follows the task node's episodes, the hardware node's counts, and the poses to film.
+
+    Topics are read at their own pace: on a busy machine joint states come much later than word of the episode that they belong
+    to. So what belongs together is told by when it was sent.
+    """
 
     def __init__(self, spec: RobotSpec, namespace: str, frame_rate: float, on_change: Callable[[dict[str, Any]], None]):
         """Opens the subscriptions.
@@ -53,18 +65,17 @@ class Recorder(Node):
         """
         super().__init__("demo", namespace=namespace)
         self.results: list[EpisodeResult] = []
-        self.takes: list[Take] = []
         self.heard = time.monotonic()
         self._joints = JointReader(spec.measured_names)
         self._frame_rate = frame_rate
         self._on_change = on_change
-        self._state: dict[str, Any] = {}
         self._ended: dict[str, Any] | None = None
+        self._ends: list[tuple[int, dict[str, Any]]] = []
         self._privileged: dict[str, np.ndarray] = {}
-        self._moments: list[Moment] = []
-        self._filming = True
+        self._timelines: list[_Timeline] = []
         self._frame = -1
         self._last_stamp: float | None = None
+        self._last_sent = 0
         self._counts = {"limited": 0, "overruns": 0}
         self.create_subscription(String, "task/state", self._on_state, TASK_STATE_QOS)
         self.create_subscription(DiagnosticArray, "diagnostics", self._on_diagnostics, 10)
@@ -76,25 +87,29 @@ class Recorder(Node):
         """Whether a joint state has come."""
         return self._last_stamp is not None
 
-    def _on_state(self, message: String) -> None:
-        self.heard = time.monotonic()
-        self._state = json.loads(message.data)
-        word = self._state["state"]
-        if word == "running":
-            self.takes.append(Take(self._state["instruction"], self._moments))
-            self._filming = True
-        elif word in OVER:
-            self._ended = self._state
-            self._filming = False
-            if self.takes:
-                self._cut(self.takes[-1], self._state["seconds"], word == "success")
-        self._on_change(self._state)
+    @property
+    def behind(self) -> bool:
+        """Whether joint states of an episode that is over may still come."""
+        return bool(self._ends) and self._last_sent < self._ends[-1][0]
 
-    def _cut(self, take: Take, seconds: float, success: bool) -> None:
-        """Ends a take where its episode ended: word of that comes later than the joint states, in lock-step much later."""
-        take.success = success
-        while len(take.moments) > 1 and take.moments[-1].stamp > seconds + 1.0 / self._frame_rate:
-            take.moments.pop()
+    def takes(self) -> list[Take]:
+        """Returns what is to be seen of each episode that is over: the poses from its reset to its end."""
+        return [self._take(sent, state) for sent, state in self._ends]
+
+    def _take(self, sent: int, state: dict[str, Any]) -> Take:
+        """Returns the time line that ran when word of an episode's end was sent, cut where the episode ended."""
+        running = [line.moments for line in self._timelines if line.sent <= sent]
+        last = state["seconds"] + 1.0 / self._frame_rate
+        moments = [moment for moment in (running[-1] if running else []) if moment.stamp <= last]
+        return Take(state["instruction"], moments, state["state"] == "success")
+
+    def _on_state(self, message: String, info: dict[str, int]) -> None:
+        self.heard = time.monotonic()
+        state = json.loads(message.data)
+        if state["state"] in OVER:
+            self._ended = state
+            self._ends.append((info["source_timestamp"], state))
+        self._on_change(state)
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
         """Counts run on, so an episode's share is what they grew by until the first report after its end."""
@@ -111,17 +126,18 @@ class Recorder(Node):
     def _on_privileged(self, message: JointState) -> None:
         self._privileged = from_privileged(message)
 
-    def _on_joints(self, message: JointState) -> None:
-        stamp = from_time(message.header.stamp)
+    def _on_joints(self, message: JointState, info: dict[str, int]) -> None:
+        stamp, sent = from_time(message.header.stamp), info["source_timestamp"]
         if stamp != self._last_stamp:  # in lock-step an observation that nobody answers comes again and again
             self.heard = time.monotonic()
-        if self._last_stamp is not None and stamp < self._last_stamp:  # a new episode; it may be under way before the task node says so
-            self._moments, self._filming, self._frame = [], True, -1
-        self._last_stamp = stamp
+        if self._last_stamp is None or stamp < self._last_stamp:
+            self._timelines.append(_Timeline(sent))
+            self._frame = -1
+        self._last_stamp, self._last_sent = stamp, sent
         frame = int(stamp * self._frame_rate + 1e-6)
-        if self._filming and frame > self._frame:
+        if frame > self._frame:
             self._frame = frame
-            self._moments.append(Moment(stamp, self._joints.read(message)[0], self._privileged))
+            self._timelines[-1].moments.append(Moment(stamp, self._joints.read(message)[0], self._privileged))
 
 
 def run_episodes(
@@ -153,7 +169,7 @@ def run_episodes(
     try:
         with GraphProcesses(held_back(described, "task_node"), quiet=True) as running:
             try:
-                while len(recorder.results) < episodes:
+                while len(recorder.results) < episodes or recorder.behind:
                     executor.spin_once(timeout_sec=0.1)
                     if recorder.sees_robot:  # the first episode is filmed from its first moment
                         tasks.start()
@@ -172,4 +188,4 @@ def run_episodes(
         executor.shutdown(timeout_sec=1.0)
         recorder.destroy_node()
         rclpy.shutdown()
-    return recorder.results, recorder.takes
+    return recorder.results, recorder.takes()

@@ -19,9 +19,9 @@ def recorder(ros):
     node.destroy_node()
 
 
-def say(recorder, state, seed=0):
-    told = {"state": state, "instruction": "balance", "seconds": 5.0, "seed": seed, "reason": "because"}
-    recorder._on_state(String(data=json.dumps(told)))
+def say(recorder, state, seed=0, sent=0, seconds=5.0):
+    told = {"state": state, "instruction": "balance", "seconds": seconds, "seed": seed, "reason": "because"}
+    recorder._on_state(String(data=json.dumps(told)), {"source_timestamp": sent})
 
 
 def report(recorder, **counts):
@@ -51,25 +51,45 @@ def test_counts_run_on_and_each_episode_has_what_was_added(recorder):
         (False, 0, 1, 1),
         (False, 7, 1, 2),
     ]
-    assert [take.success for take in recorder.takes] == [True, False, False]
+    assert [take.success for take in recorder.takes()] == [True, False, False]
 
 
-def test_poses_are_kept_at_the_frame_rate_and_begin_anew_with_an_episode(recorder):
-    def measure(stamp):
-        recorder._on_joints(to_joint_state(stamp, ["slider", "pole"], np.array([stamp, 0.0]), np.zeros(2), np.zeros(2)))
+def measure(recorder, stamp, sent):
+    message = to_joint_state(stamp, ["slider", "pole"], np.array([stamp, 0.0]), np.zeros(2), np.zeros(2))
+    recorder._on_joints(message, {"source_timestamp": sent})
 
-    say(recorder, "running")
+
+def stamps(take):
+    return [moment.stamp for moment in take.moments]
+
+
+def test_poses_are_kept_at_the_frame_rate_from_the_reset_to_the_end_of_an_episode(recorder):
+    for tick in range(30):
+        measure(recorder, tick / 100, sent=tick)
     for tick in range(101):
-        measure(tick / 100)
-    say(recorder, "success")
+        measure(recorder, tick / 100, sent=1000 + tick)
+    say(recorder, "running", sent=1002)
+    say(recorder, "success", sent=1101, seconds=1.0)
     for tick in range(101, 120):
-        measure(tick / 100)
-    say(recorder, "finished")
-    measure(1.5)
-    assert [moment.stamp for moment in recorder.takes[0].moments] == pytest.approx([0.05 * index for index in range(21)])
-    for tick in range(4):
-        measure(tick / 100)
-    say(recorder, "running")
-    for tick in range(4, 11):
-        measure(tick / 100)
-    assert [moment.joint_position[0] for moment in recorder.takes[1].moments] == [0.0, 0.05, 0.1]
+        measure(recorder, tick / 100, sent=1000 + tick)
+    for tick in range(11):
+        measure(recorder, tick / 100, sent=2000 + tick)
+    say(recorder, "failure", sent=2010, seconds=0.1)
+    first, second = recorder.takes()
+    assert stamps(first) == pytest.approx([0.05 * index for index in range(22)])
+    assert [moment.joint_position[0] for moment in second.moments] == [0.0, 0.05, 0.1]
+    assert (first.success, second.success) == (True, False)
+
+
+def test_poses_that_come_after_word_of_the_end_belong_to_the_episode_they_were_sent_in(recorder):
+    measure(recorder, 0.0, sent=0)
+    measure(recorder, 0.5, sent=500)
+    say(recorder, "running", sent=1001)
+    say(recorder, "success", sent=2000, seconds=1.0)
+    assert recorder.behind
+    for tick in range(11):
+        measure(recorder, tick / 10, sent=1000 + 100 * tick)
+    assert not recorder.behind
+    measure(recorder, 0.0, sent=2001)
+    (take,) = recorder.takes()
+    assert stamps(take) == pytest.approx([0.1 * index for index in range(11)])

@@ -8,7 +8,6 @@ import re
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 from lxml import etree
 
 from ros_rl.errors import UserError
+from ros_rl.robots.packages import candidates
 
 _VERSION = 1  # of what is cached; to be raised when the conversion changes
 _MOST_FACES = 200_000  # of one mesh in MuJoCo
@@ -51,11 +51,7 @@ class Mesh:
 
 
 def find_mesh(reference: str, urdf: Path) -> Path:
-    """Returns the file that a URDF means.
-
-    ``package://`` is looked up in ROS_PACKAGE_PATH and AMENT_PREFIX_PATH, then beside each folder above the URDF: in one
-    of the package's name, or in the folder itself where that is its name or the one its package.xml gives. Other paths
-    are relative to the URDF.
+    """Returns the file that a URDF means, see `ros_rl.robots.packages.candidates`.
 
     Args:
         reference: the path or address in the URDF.
@@ -64,49 +60,12 @@ def find_mesh(reference: str, urdf: Path) -> Path:
     Raises:
         UserError: there is no such file; the message lists the paths that were tried.
     """
-    tried = list(dict.fromkeys(_candidates(reference, urdf)))
+    tried = candidates(reference, urdf)
     for path in tried:
         if path.is_file():
             return path
     where = ", ".join(map(str, tried[:8])) + (f" and {len(tried) - 8} more" if len(tried) > 8 else "")
     raise UserError(f"{urdf}: mesh '{reference}' is not there, tried {where or 'no path: this kind of address is not known'}")
-
-
-def _candidates(reference: str, urdf: Path) -> Iterator[Path]:
-    scheme, _, rest = reference.rpartition("://")
-    if scheme in ("", "file"):
-        yield (urdf.parent / rest).absolute()
-    elif scheme in ("package", "model"):
-        package, _, inside = rest.lstrip("/").partition("/")
-        for folder in _packages(package, urdf):
-            yield folder / inside
-
-
-def _packages(name: str, urdf: Path) -> Iterator[Path]:
-    """Yields the folders that may be the package `name`."""
-    for entry in _environment("ROS_PACKAGE_PATH"):
-        if entry.name == name:
-            yield entry
-        yield entry / name
-        yield from sorted(entry.glob(f"*/{name}"))
-    for entry in _environment("AMENT_PREFIX_PATH"):
-        yield entry / "share" / name
-    for folder in urdf.absolute().parents:
-        if folder.name == name or _package_name(folder) == name:
-            yield folder
-        yield folder / name
-
-
-def _environment(variable: str) -> list[Path]:
-    return [Path(entry) for entry in os.environ.get(variable, "").split(os.pathsep) if entry]
-
-
-def _package_name(folder: Path) -> str | None:
-    try:
-        found = re.search(r"<name>\s*(\S+?)\s*</name>", (folder / "package.xml").read_text(errors="replace"))
-    except OSError:
-        return None
-    return found[1] if found else None
 
 
 def convert_mesh(path: Path, collides: bool) -> Mesh:

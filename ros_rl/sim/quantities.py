@@ -24,6 +24,7 @@ QUANTITIES = {
     "turn_error": (0, "difference between the commanded and the actual turn rate, rad/s"),
     "tool_position": (1, "x, y or z of the tool frame in the robot's root link, m"),
     "tool_speed": (0, "speed of the tool frame, m/s"),
+    "gripper_opening": (0, "how far open the gripper is, from 0 (closed) to 1 (open)"),
     "distance": (2, "distance between two objects of the scene, m (simulation only)"),
 }
 
@@ -48,7 +49,7 @@ def quantity(name: str, spec: RobotSpec) -> Quantity:
     """Returns the function that reads a quantity off an observation of one robot.
 
     Raises:
-        UserError: the robot has no such joint, or no tool, floating base or IMU to measure it with.
+        UserError: the robot has no such joint, or no tool, gripper, floating base or IMU to measure it with.
     """
     kind, *parts = check_name(name).split(".")
     if kind in ("joint_position", "joint_velocity"):
@@ -60,6 +61,8 @@ def quantity(name: str, spec: RobotSpec) -> Quantity:
         return lambda observation: float(np.linalg.norm(_position(observation, parts[0]) - _position(observation, parts[1])))
     if kind in ("tool_position", "tool_speed"):
         return _tool(name, spec)
+    if kind == "gripper_opening":
+        return _gripper_opening(spec)
     if not spec.floating_base or not spec.imu_frame:
         raise UserError(f"robot '{spec.name}' has no floating base with an IMU, which '{name}' is measured with")
     if kind in ("base_position", "base_velocity"):
@@ -107,6 +110,14 @@ def _tool(name: str, spec: RobotSpec) -> Quantity:
         )
     axis = _AXES.index(name[-1])
     return lambda observation: float(kinematics.frame_pose(frame, observation.joint_position).position[axis])
+
+
+def _gripper_opening(spec: RobotSpec) -> Quantity:
+    gripper = spec.gripper
+    if gripper is None:
+        raise UserError(f"robot '{spec.name}' has no gripper in its robot.yaml, which 'gripper_opening' is measured at")
+    index = spec.joint_names.index(gripper.joint)
+    return lambda observation: gripper.opening(float(observation.joint_position[index]))
 
 
 def _tilt(observation: Observation) -> float:

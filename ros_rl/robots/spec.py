@@ -375,7 +375,9 @@ def _check_frames(path: Path, frames: tuple[FixedFrame, ...], urdf: Urdf) -> Non
         if frame.name in urdf.links or f"{frame.name}_joint" in urdf.joints:
             raise fault(path, ("frames", frame.name), f"{urdf.path.name} has a link or joint '{frame.name}' already; give another name")
         if frame.link not in urdf.links:
-            raise fault(path, ("frames", frame.name, "link"), f"'{frame.link}' is no link of {urdf.path.name}{closest(frame.link, urdf.links)}")
+            raise fault(
+                path, ("frames", frame.name, "link"), f"'{frame.link}' is no link of {urdf.path.name}{closest(frame.link, urdf.links)}"
+            )
 
 
 def _gripper(path: Path, entry: _GripperFile, joints: tuple[Joint, ...]) -> Gripper:

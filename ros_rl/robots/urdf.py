@@ -83,7 +83,6 @@ class Urdf:
         forgotten = {repair.where for repair in self.repairs if repair.kind == "limits"}
         return {name for name, joint in self.joints.items() if joint.kind == "continuous" and f"joint '{name}'" in forgotten}
 
-
     def with_frames(self, frames: Sequence[FixedFrame]) -> "Urdf":
         """Returns the description with links added that carry nothing, each by a fixed joint `<link>_joint`.
 

@@ -19,7 +19,6 @@ from ros_rl.robots.ik import ROTATION_COST
 from ros_rl.robots.model import RobotModel
 from ros_rl.robots.spec import RobotSpec, load_robot
 
-
 _TURNS_FREELY = 0.02  # m/rad: an arm of five joints keeps to the place and turns its tool as it must
 
 
@@ -111,10 +110,13 @@ def circle(name: str, robot_name: str) -> Bundle:
 def so101_circle() -> Bundle:
     """A smaller circle nearer to the arm, the tool pointing ahead and down."""
     robot = load_robot("so101")
-    settings = arm_circle.Parameters(radius=0.05, period=5.0, ramp=2.0, approach=0.1, trim=4.0, trim_limit=0.05, rotation_cost=_TURNS_FREELY)
+    settings = arm_circle.Parameters(
+        radius=0.05, period=5.0, ramp=2.0, approach=0.1, trim=4.0, trim_limit=0.05, rotation_cost=_TURNS_FREELY
+    )
     ahead = np.array([0.0, 0.0, 0.0, math.pi / 4, 0.0, 0.0])
-    rotation = RobotModel(robot).frame_pose(tool_frame(robot), ahead).rotation
-    return _circle("so101_circle", robot, settings, np.array([0.25, 0.0, 0.16]), rotation)
+    tool = RobotModel(robot).frame_pose(tool_frame(robot), ahead)
+    # The tool is not quite in the middle plane, which such an arm cannot make up for without turning it.
+    return _circle("so101_circle", robot, settings, np.array([0.25, tool.position[1], 0.16]), tool.rotation)
 
 
 def _circle(name: str, robot: RobotSpec, settings: arm_circle.Parameters, centre: np.ndarray, rotation: np.ndarray) -> Bundle:

@@ -66,13 +66,15 @@ class SteadyStateTrim:
         gripper = robot.gripper.joint if robot.gripper else None
         self._limit = np.array([0.0 if joint.name == gripper else limit for joint in robot.joints])
         self._lag = np.array([max(joint.damping / joint.stiffness, _SHORTEST_LAG) for joint in robot.joints])
+        self._lower, self._upper = robot.lower, robot.upper
         self._trim = np.zeros(len(robot.joints))
         self._expected: np.ndarray | None = None
 
     def command(self, wanted: np.ndarray, measured: np.ndarray, dt: float) -> np.ndarray:
-        """Returns the joint command, rad (m), for the next `dt` s; arrays hold the commanded joints, shape (n,)."""
+        """Returns the joint command, rad (m), for the next `dt` s, within the position limits; arrays hold the commanded joints, (n,)."""
         if self._expected is None:
             self._expected = measured.copy()
         self._trim = np.clip(self._trim + self._gain * dt * (self._expected - measured), -self._limit, self._limit)
         self._expected += (wanted - self._expected) * -np.expm1(-dt / self._lag)
-        return wanted + self._trim
+        command: np.ndarray = np.clip(wanted + self._trim, self._lower, self._upper)
+        return command

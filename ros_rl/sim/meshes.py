@@ -21,12 +21,12 @@ from scipy.spatial import ConvexHull, QhullError
 from ros_rl.errors import UserError
 from ros_rl.robots.packages import candidates
 
-_VERSION = 3  # of what is cached; to be raised when the conversion changes
+_VERSION = 2  # of what is cached; to be raised when the conversion changes
 _MOST_FACES = 200_000  # of one mesh in MuJoCo
 _FEWER_FACES = 100_000  # what a mesh with more than that is brought down to
 _THICKNESS = 1e-4  # of a flat mesh that collides, as a share of its extent
 _SLICES = 8  # of a hollow mesh that collides
-_HOLLOW = 0.65  # share of its convex hull that the hulls of the slices of a hollow mesh fill at most
+_HOLLOW = 0.62  # share of its convex hull that the hulls of the slices of a hollow mesh fill at most
 _FLAT = 1e-6  # share of a mesh's extent below which it is flat
 
 _STL_HEADER = 84

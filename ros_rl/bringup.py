@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bringup:
-    """What a bring-up starts unless told otherwise: a robot and its tasks, in turn.
+    """What a bring-up starts unless told otherwise: a robot and its tasks, in turn. Another robot does those that are for it.
 
-    The policy of `plain_task` reads no simulator state, so it runs on a real robot as well.
+    The policies of `plain_task` read no simulator state, so they run on a real robot as well.
     """
 
     robot: str
@@ -49,10 +49,43 @@ def bringup_named(name: str) -> Bringup:
     return BRINGUPS[name]
 
 
+def bringup_for(name: str) -> tuple[str, str]:
+    """Returns the name of a bring-up and of the robot that it starts, for the name of a bring-up or of a robot that ships.
+
+    Raises:
+        UserError: there is neither of that name, or no bring-up has a task for the robot; lists the names that there are.
+    """
+    if name in BRINGUPS:
+        return name, BRINGUPS[name].robot
+    robots = {robot: bringup for bringup in BRINGUPS for robot in _robots(bringup)}
+    if name not in robots:
+        raise unknown("robot", name, {*robots, *BRINGUPS})
+    return robots[name], name
+
+
+def tasks_for(bringup: str, robot: str) -> tuple[str, ...]:
+    """Returns the names of those tasks of a bring-up that are for a robot.
+
+    Raises:
+        UserError: none is, or there is no such bring-up; names the robots that have tasks there, and where this one has.
+    """
+    found = tuple(name for name in bringup_named(bringup).tasks if robot in load_task(name).robots)
+    if not found:
+        others = [other for other in BRINGUPS if robot in _robots(other)]
+        mend = f"'{robot}' has some in bring-up '{others[0]}'" if others else "name tasks:=, or tasks:=none and a policy:="
+        raise UserError(f"bring-up '{bringup}' has no task for robot '{robot}' (it has for: {', '.join(_robots(bringup))}); {mend}")
+    return found
+
+
+def _robots(bringup: str) -> list[str]:
+    """Returns the robots that a bring-up has tasks for."""
+    return sorted({robot for name in BRINGUPS[bringup].tasks for robot in load_task(name).robots})
+
+
 _OWN = (
     Parameter("mode", "sim", "sim: MuJoCo. robot: a real robot behind ros2_control.", choices=("sim", "robot")),
     Parameter("robot", "", "Robot by name, or a path to its robot.yaml; empty: the bring-up's own."),
-    Parameter("tasks", [""], "Tasks by name, in turn; 'none': no task, only the services act; empty: the bring-up's own."),
+    Parameter("tasks", [""], "Tasks by name, in turn; 'none': no task, only the services act; empty: those of the bring-up for the robot."),
     Parameter("policy", "", "Policy bundle by name or path; empty: the one that the first task names."),
     Parameter("namespace", "", "Namespace of the nodes; empty: the bring-up's name."),
     Parameter("composed", False, "Run all nodes in one process; the page of web:=true keeps its own."),
@@ -129,7 +162,7 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
     values: dict[str, Any] = {name: parameter.default for name, parameter in ARGUMENTS.items()}
     values |= {key: ARGUMENTS[key].parse(text) for key, text in given.items()}
     robot = load_robot(values["robot"] or chosen.robot, values["control_rate"])
-    tasks = _tasks([name for name in values["tasks"] if name] or chosen.tasks, robot.name)
+    tasks = _tasks([name for name in values["tasks"] if name] or tasks_for(bringup, robot.name), robot.name)
     simulated = values["mode"] == "sim"
     for key in given:
         if key in (ROBOT_ONLY if simulated else SIM_ONLY):
@@ -180,10 +213,7 @@ def _namespace(name: str) -> str:
 def _tasks(names: Sequence[str], robot: str) -> list[Task]:
     if list(names) == ["none"]:
         return []
-    tasks = [load_task(name) for name in names]
-    for task in tasks:
-        task.check_robot(robot)
-    return tasks
+    return [load_task(name, robot) for name in names]
 
 
 def _same(key: str, tasks: Sequence[Task]) -> str:

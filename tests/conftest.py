@@ -1,10 +1,11 @@
-"""ROS domains for tests."""
+"""ROS domains for tests, and the robots whose files come from a package that may not be there."""
 
 import fcntl
 import itertools
 import os
 import tempfile
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,19 @@ _WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 # Workers of one run start far apart: a node of a test that is over may stay on the network until it is collected.
 _START = os.getppid() + _WORKER * _COUNT // _WORKERS
 _NUMBERS = itertools.cycle(1 + (_START + offset) % _COUNT for offset in range(_COUNT))
+
+
+_FROM_PACKAGE = ("panda", "ur5", "xarm7", "so101", "go1", "go2")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips what is about a robot of example-robot-data, or one of its bundles, where that package is not installed."""
+    values = getattr(item, "callspec", None) and item.callspec.params.values()
+    if any(isinstance(value, str) and value.split("_")[0] in _FROM_PACKAGE for value in values or ()):
+        try:
+            distribution("example-robot-data")
+        except PackageNotFoundError:
+            pytest.skip("example-robot-data is not installed: pip install -e '.[robots]'")
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from ros_rl.bringup import (
     ARGUMENTS,
     BRINGUPS,
     ROBOT_ONLY,
+    bringup_for,
     bringup_named,
     check_machine,
     ends_the_graph,
@@ -15,6 +16,7 @@ from ros_rl.bringup import (
     obituary,
     processes,
     read_words,
+    tasks_for,
 )
 from ros_rl.errors import UserError
 from ros_rl.nodes.parameters import NODES
@@ -50,9 +52,33 @@ def test_every_bringup_has_a_launch_file(bringup):
 @pytest.mark.parametrize("bringup", BRINGUPS)
 def test_the_tasks_of_a_bringup_are_for_its_robot_and_the_plain_one_runs_on_a_real_one_too(bringup):
     chosen = bringup_named(bringup)
-    tasks = [load_task(name) for name in (*chosen.tasks, chosen.plain_task)]
-    assert {task.robot for task in tasks} == {chosen.robot}
-    assert not load_bundle(tasks[-1].policy).spec.privileged
+    for robot in {robot for name in chosen.tasks for robot in load_task(name).robots} | {chosen.robot}:
+        assert tasks_for(bringup, robot)
+        assert not load_bundle(load_task(chosen.plain_task, robot).policy).spec.privileged
+    assert tasks_for(bringup, chosen.robot) == chosen.tasks
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "tasks"),
+    [
+        ("quadrotor", ("quadrotor", "quadrotor"), ("quadrotor_hover",)),
+        ("quadrotor_wrench", ("quadrotor", "quadrotor_wrench"), ("quadrotor_hover",)),
+        ("panda", ("arm", "panda"), ("put_red_block_in_bowl", "stack_red_on_blue", "push_button")),
+        ("ur5", ("arm", "ur5"), ("push_button",)),
+        ("go2", ("quadruped", "go2"), ("quadruped_trot",)),
+    ],
+)
+def test_a_robot_has_the_bringup_with_tasks_for_it(name, found, tasks):
+    assert bringup_for(name) == found
+    assert tasks_for(*found) == tasks
+    nodes = parameters(graph(found[0], {"robot": found[1]}))
+    assert nodes["hardware_node"]["robot"] == found[1]
+    assert nodes["policy_node"]["policy"] == load_task(tasks[0], found[1]).policy
+
+
+def test_a_name_of_no_robot_and_no_bringup_lists_both():
+    with pytest.raises(UserError, match=r"unknown robot 'pnda', did you mean 'panda'\? \(known: arm, cartpole, go1, .*xarm7\)"):
+        bringup_for("pnda")
 
 
 @pytest.mark.parametrize("name", [name for name in ARGUMENTS if any(name == p.name for table in NODES.values() for p in table)])
@@ -190,6 +216,11 @@ REFUSED = {
         "arm",
         {"tasks": "cartpole_balance"},
         f"{share_dir() / 'sim/tasks/cartpole_balance.yaml'}: task 'cartpole_balance' is for the robot 'cartpole', not for 'arm'",
+    ),
+    "robot of another bring-up": (
+        "arm",
+        {"robot": "quadruped"},
+        "bring-up 'arm' has no task for robot 'quadruped' (it has for: arm, panda, so101, ur5, xarm7); 'quadruped' has some in bring-up",
     ),
     "policy of another robot": (
         "arm",

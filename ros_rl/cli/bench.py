@@ -18,7 +18,7 @@ class BenchLoop:
     """
 
     robot: str = "arm"
-    """The robot: arm, cartpole, quadruped or quadrotor."""
+    """A bring-up (arm, cartpole, quadruped, quadrotor), or a robot that one of them has tasks for, such as panda."""
     rate: float = 0.0
     """Control rate, Hz; 0: the robot's own."""
     seconds: float = 20.0

@@ -8,7 +8,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ros_rl.bringup import bringup_named, graph
+from ros_rl.bringup import bringup_for, graph, tasks_for
 from ros_rl.errors import UserError
 from ros_rl.nodes.environment import isolate
 from ros_rl.paths import write_atomically
@@ -27,7 +27,7 @@ class Demo:
     """
 
     robot: str = "arm"
-    """The bring-up: arm, cartpole, quadruped or quadrotor."""
+    """A bring-up (arm, cartpole, quadruped, quadrotor), or a robot that one of them has tasks for, such as panda."""
     episodes: int = 0
     """Episodes; 0: each of the bring-up's instructions once."""
     seed: int = 0
@@ -45,14 +45,21 @@ class Demo:
         """Returns 0 if every episode succeeded, else 1."""
         from ros_rl.nodes.demo import OVER, run_episodes
 
-        chosen = bringup_named(self.robot)
+        bringup, robot = bringup_for(self.robot)
+        tasks = tasks_for(bringup, robot)
         if self.episodes < 0 or self.seed < 0:
             raise UserError(f"--episodes and --seed are whole numbers from 0 on, got {self.episodes} and {self.seed}")
         isolate()
         self.out.mkdir(parents=True, exist_ok=True)
-        episodes = self.episodes or len(chosen.tasks)
-        arguments = {"episodes": str(episodes), "seed": str(self.seed), "lockstep": str(self.lockstep), "composed": str(self.composed)}
-        spec = load_robot(chosen.robot)
+        episodes = self.episodes or len(tasks)
+        arguments = {
+            "robot": robot,
+            "episodes": str(episodes),
+            "seed": str(self.seed),
+            "lockstep": str(self.lockstep),
+            "composed": str(self.composed),
+        }
+        spec = load_robot(robot)
         with tqdm(total=episodes, unit="episode", disable=None) as bar:
 
             def show(state: dict[str, Any]) -> None:
@@ -63,7 +70,7 @@ class Demo:
             def log(text: str) -> None:
                 write_atomically(self.out / "nodes.log", text.encode())
 
-            results, takes = run_episodes(spec, graph(self.robot, arguments), episodes, _FRAME_RATE, show, log)
+            results, takes = run_episodes(spec, graph(bringup, arguments), episodes, _FRAME_RATE, show, log)
         summary = {"robot": self.robot, "episodes": [asdict(result) for result in results]}
         write_atomically(self.out / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
         print(f"\n{'instruction':<44} {'success':<8} {'seconds':>7} {'limited':>8} {'overruns':>9}")
@@ -73,7 +80,7 @@ class Demo:
             if not result.success:
                 print(f"    {result.reason}")
         if self.video:
-            film(spec, chosen.tasks[0], takes, self.out)
+            film(spec, tasks[0], takes, self.out)
         succeeded = sum(result.success for result in results)
         print(f"\n{succeeded} of {len(results)} succeeded; see {self.out}/")
         return int(succeeded < len(results))

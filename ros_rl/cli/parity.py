@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tqdm import tqdm
 
-from ros_rl.bringup import bringup_named
+from ros_rl.bringup import bringup_for
 from ros_rl.errors import UserError
 
 
@@ -16,7 +16,7 @@ class Parity:
     """
 
     robot: str = "arm"
-    """The robot: arm, cartpole, quadruped or quadrotor."""
+    """A bring-up (arm, cartpole, quadruped, quadrotor), or a robot that one of them has tasks for, such as panda."""
     steps: int = 500
     """Control ticks to compare."""
     seed: int = 0
@@ -28,7 +28,7 @@ class Parity:
         """Returns 0 if every difference is exactly zero, else 1."""
         from ros_rl.nodes.parity import compare
 
-        bringup_named(self.robot)  # before a progress bar appears
+        bringup_for(self.robot)  # before a progress bar appears
         if self.steps < 1 or self.seed < 0:
             raise UserError(f"--steps must be at least 1 and --seed at least 0, got {self.steps} and {self.seed}")
         with tqdm(total=3 * self.steps, unit="step", disable=None) as bar:

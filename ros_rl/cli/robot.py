@@ -13,7 +13,6 @@ import tyro
 from ros_rl.errors import UserError
 from ros_rl.robots.draft import draft_robot, robot_yaml
 from ros_rl.robots.spec import Joint, RobotSpec, load_robot, robot_names
-from ros_rl.robots.urdf import read_urdf
 from ros_rl.sim.agreement import STATES, Agreement, MujocoReading, compare, reading_at_home
 from ros_rl.sim.portrait import portrait
 
@@ -81,7 +80,7 @@ class RobotNew:
         path.write_text(text, encoding="utf-8")
         load_robot(path.absolute())
         print(f"wrote {path} with {len(spec.joints)} joints; 'ros-rl robot check {path}' says what it is like")
-        for repair in read_urdf(spec.urdf).repairs:
+        for repair in spec.read_urdf().repairs:
             print(f"repaired: {repair}")
         return 0
 

@@ -5,6 +5,7 @@ python -m ros_rl.learning.scripted cartpole_lqr
 """
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,13 @@ def measure(bundle: Bundle, task: Task, episodes: int) -> dict[str, Any]:
     return metrics
 
 
+def _tasks(robot: str) -> Iterator[Task]:
+    """Yields the tasks that ship for a robot."""
+    for name in task_names():
+        if robot in load_task(name).robots:
+            yield load_task(name, robot)
+
+
 def make(name: str, folder: Path, episodes: int = EPISODES) -> Bundle:
     """Designs a bundle, measures it on every task that names it, and writes it to `folder`.
 
@@ -74,7 +82,7 @@ def make(name: str, folder: Path, episodes: int = EPISODES) -> Bundle:
     if name not in DESIGNS:
         raise unknown("scripted bundle", name, DESIGNS)
     bundle = DESIGNS[name]()
-    tasks = [task for task in map(load_task, task_names()) if task.policy == name]
+    tasks = [task for task in _tasks(bundle.spec.robot) if task.policy == name]
     bundle = replace(bundle, metrics={"tasks": {task.name: measure(bundle, task, episodes) for task in tasks}})
     save_bundle(folder, bundle)
     return bundle

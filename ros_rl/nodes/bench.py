@@ -13,7 +13,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory
 
-from ros_rl.bringup import Graph, bringup_named, graph
+from ros_rl.bringup import BRINGUPS, Graph, bringup_for, graph
 from ros_rl.hardware.interface import JointCommand
 from ros_rl.hardware.pacing import Pacer
 from ros_rl.nodes.base import SWITCH_INTERVAL, StackNode, spin, start_ros
@@ -143,17 +143,18 @@ def stack_loop(described: Graph, seconds: float) -> tuple[Trace, int, int]:
     return trace, hardware.pacer.ticks - settled[0][0], hardware.pacer.overruns - settled[0][1]
 
 
-def measure(bringup: str, rate: float, seconds: float) -> dict[str, Any]:
+def measure(name: str, rate: float, seconds: float) -> dict[str, Any]:
     """Measures the stack between two runs of the bare nodes, so that a machine that drifts favours neither.
 
     Returns:
         JSON-ready figures: times in µs, ratios of medians in the same run.
 
     Raises:
-        UserError: there is no such bring-up, or its policy does not fit the rate.
+        UserError: there is no robot or bring-up of that name, or its policy does not fit the rate.
     """
-    described = graph(bringup, {"tasks": bringup_named(bringup).plain_task, "control_rate": str(rate), "namespace": "bench"})
-    spec = load_robot(bringup_named(bringup).robot, rate)
+    bringup, robot = bringup_for(name)
+    arguments = {"robot": robot, "tasks": BRINGUPS[bringup].plain_task, "control_rate": str(rate), "namespace": "bench"}
+    described, spec = graph(bringup, arguments), load_robot(robot, rate)
     start_ros()
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:

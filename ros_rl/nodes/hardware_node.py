@@ -23,7 +23,6 @@ from ros_rl.nodes.parameters import HARDWARE_NODE
 from ros_rl.nodes.publisher import ObservationPublisher
 from ros_rl.nodes.ros2_control_link import RosControllerLink, controller_name
 from ros_rl.robots.spec import Camera, load_robot
-from ros_rl.robots.urdf import read_urdf
 from ros_rl.sim.task import Task, load_task
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class HardwareNode(StackNode):
     def configure(self) -> None:
         """Takes the robot, opens topics and services."""
         self._spec = load_robot(self.value("robot"), self.value("control_rate"))
-        for repair in read_urdf(self._spec.urdf).repairs:
+        for repair in self._spec.read_urdf().repairs:
             self.get_logger().warning(f"{self._spec.urdf.name}: {repair}")
         self._lockstep = self.value("lockstep")
         simulated = self.value("backend") == "mujoco"
@@ -170,9 +169,7 @@ class HardwareNode(StackNode):
         """
         if not self.value("task"):
             return None
-        task = load_task(self.value("task"))
-        task.check_robot(self._spec.name)
-        return task
+        return load_task(self.value("task"), self._spec.name)
 
     def _controller(self) -> Robot:
         topics = (self.value("joint_states_topic"), self.value("imu_topic"), self.value("odometry_topic"))

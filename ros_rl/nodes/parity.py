@@ -12,7 +12,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory
 
-from ros_rl.bringup import Graph, NodeDescription, bringup_named, graph
+from ros_rl.bringup import BRINGUPS, Graph, NodeDescription, bringup_for, graph, tasks_for
 from ros_rl.errors import RobotFault
 from ros_rl.hardware.guard import Guard, GuardedRobot
 from ros_rl.hardware.mujoco import MujocoRobot
@@ -46,12 +46,14 @@ def largest_difference(one: Trajectory, other: Trajectory) -> float:
     return float(max(np.abs(one.positions - other.positions).max(), np.abs(one.commands - other.commands).max()))
 
 
-def in_process(spec: RobotSpec, task_name: str, policy: str, seed: int, steps: int) -> Trajectory:
-    """Runs the data path in this process."""
-    task = load_task(task_name)
+def in_process(spec: RobotSpec, task_name: str, seed: int, steps: int) -> Trajectory:
+    """Runs the data path of a task in this process."""
+    task = load_task(task_name, spec.name)
     robot = GuardedRobot(MujocoRobot(spec, task, seed), Guard(spec))
     ticks: list[Step] = []
-    run_episode(robot, PolicyRunner(load_policy(policy, spec), seed), SafetyStage(spec, PassThrough()), seed, steps, record=ticks.append)
+    run_episode(
+        robot, PolicyRunner(load_policy(task.policy, spec), seed), SafetyStage(spec, PassThrough()), seed, steps, record=ticks.append
+    )
     robot.close()
     return Trajectory(
         np.array([tick.observation.stamp for tick in ticks]),
@@ -60,22 +62,22 @@ def in_process(spec: RobotSpec, task_name: str, policy: str, seed: int, steps: i
     )
 
 
-def lockstep_graph(bringup: str, task: str, seed: int, composed: bool, mode: str) -> Graph:
+def lockstep_graph(name: str, task: str, seed: int, composed: bool, mode: str) -> Graph:
     """Returns a graph that runs one task in lock-step, without a task node to reset it; its policy waits to be started.
 
     Args:
-        bringup: its name.
+        name: of a robot or a bring-up.
         task: name of the task.
         seed: of the initial state.
         composed: whether all nodes share one process.
         mode: ``sim``, or ``robot`` for a simulated robot behind the topics of ros2_control.
     """
-    arguments = {"tasks": task, "seed": str(seed), "composed": str(composed).lower(), "mode": mode}
-    arguments |= {"instruction": load_task(task).instruction, "namespace": f"parity_{bringup}"}
+    bringup, robot = bringup_for(name)
+    arguments = {"robot": robot, "tasks": task, "seed": str(seed), "composed": str(composed).lower(), "mode": mode}
+    arguments |= {"instruction": load_task(task).instruction, "namespace": f"parity_{name}"}
     described = graph(bringup, arguments)
     nodes = [replace(node, parameters={**node.parameters, "lockstep": True}) for node in described.nodes if node.executable != "task_node"]
     if mode == "robot":
-        robot = bringup_named(bringup).robot
         nodes.insert(0, NodeDescription("sim_robot_node", {"robot": robot, "task": task, "seed": seed, "lockstep": True}))
     return held_back(replace(described, nodes=tuple(nodes)), "policy_node")
 
@@ -124,34 +126,35 @@ def through_ros(spec: RobotSpec, described: Graph, steps: int, progress: Callabl
     return Trajectory(np.array(stamps), np.array([positions[s] for s in stamps]), np.array([commands[s] for s in stamps]))
 
 
-def compare(bringup: str, seed: int, steps: int, progress: Callable[[str, int], None]) -> dict[str, float]:
+def compare(name: str, seed: int, steps: int, progress: Callable[[str, int], None]) -> dict[str, float]:
     """Returns the largest difference between the in-process loop and each kind of graph.
 
-    The graphs in simulation run the bring-up's first task, the one with a simulated robot behind ros2_control its plain task.
+    The graphs in simulation run the first task that the robot's bring-up has for it, the one with a simulated robot behind
+    ros2_control its plain task.
 
     Args:
-        bringup: its name.
+        name: of a robot or a bring-up.
         seed: of the initial state.
         steps: control ticks.
         progress: called with the kind of graph and the number of new ticks.
 
     Raises:
-        UserError: there is no such bring-up.
+        UserError: there is no such robot or bring-up.
     """
-    chosen = bringup_named(bringup)
-    spec, task, plain_task = load_robot(chosen.robot), chosen.tasks[0], chosen.plain_task
+    bringup, robot = bringup_for(name)
+    spec, task, plain_task = load_robot(robot), tasks_for(bringup, robot)[0], BRINGUPS[bringup].plain_task
     isolate()
-    references = {name: in_process(spec, name, load_task(name).policy, seed, steps) for name in {task, plain_task}}
+    references = {task: in_process(spec, task, seed, steps) for task in {task, plain_task}}
     kinds = {
-        "separate": (task, lockstep_graph(bringup, task, seed, False, "sim")),
-        "composed": (task, lockstep_graph(bringup, task, seed, True, "sim")),
-        "ros2_control": (plain_task, lockstep_graph(bringup, plain_task, seed, False, "robot")),
+        "separate": (task, lockstep_graph(name, task, seed, False, "sim")),
+        "composed": (task, lockstep_graph(name, task, seed, True, "sim")),
+        "ros2_control": (plain_task, lockstep_graph(name, plain_task, seed, False, "robot")),
     }
     start_ros()
     try:
         return {
-            kind: largest_difference(references[name], through_ros(spec, described, steps, partial(progress, kind)))
-            for kind, (name, described) in kinds.items()
+            kind: largest_difference(references[task], through_ros(spec, described, steps, partial(progress, kind)))
+            for kind, (task, described) in kinds.items()
         }
     finally:
         rclpy.shutdown()

@@ -28,7 +28,6 @@ from ros_rl.nodes.messages import from_time, to_imu, to_joint_state, to_odometry
 from ros_rl.nodes.parameters import SIM_ROBOT_NODE
 from ros_rl.nodes.ros2_control_link import STATE_QOS, controller_name
 from ros_rl.robots.spec import load_robot
-from ros_rl.robots.urdf import read_urdf
 from ros_rl.sim.task import load_task
 
 
@@ -43,9 +42,7 @@ class SimRobotNode(StackNode):
         """Starts the simulation."""
         super().__init__("sim_robot_node", SIM_ROBOT_NODE, **options)
         self._spec = load_robot(self.value("robot"), self.value("control_rate"))
-        task = load_task(self.value("task")) if self.value("task") else None
-        if task is not None:
-            task.check_robot(self._spec.name)
+        task = load_task(self.value("task"), self._spec.name) if self.value("task") else None
         self._robot = MujocoRobot(self._spec, task or self.value("scene"), self.value("seed"))
         self._robot.connect()
         if UnitScale.of(self._spec) is not None:
@@ -53,7 +50,7 @@ class SimRobotNode(StackNode):
         self._lockstep = self.value("lockstep")
         self._lock = threading.Lock()
         self._answered = False
-        followers = [(j.name, *j.mimic) for j in read_urdf(self._spec.urdf).joints.values() if j.mimic]
+        followers = [(j.name, *j.mimic) for j in self._spec.read_urdf().joints.values() if j.mimic]
         self._followers = [(name, self._spec.measured_names.index(leader), factor, offset) for name, leader, factor, offset in followers]
         names = [*self._spec.measured_names, *(name for name, *_ in self._followers)]
         self._order = np.argsort(names)

@@ -52,7 +52,7 @@ class TaskNode(StackNode):
     def configure(self) -> None:
         """Reads the tasks and opens topics and services."""
         self._spec = load_robot(self.value("robot"), self.value("control_rate"))
-        self._tasks = [load_task(name) for name in self.value("tasks")]
+        self._tasks = [load_task(name, self._spec.name) for name in self.value("tasks")]
         self._monitors = {task.name: TaskMonitor(task, self._spec) for task in self._tasks}
         if len({task.scene for task in self._tasks}) > 1:
             scenes = ", ".join(f"{task.name} in {task.scene}" for task in self._tasks)

@@ -96,7 +96,7 @@ def robot_yaml(spec: RobotSpec, folder: Path) -> str:
         *_HINTS,
     ]
     lines += ["joints:"]
-    without_range = read_urdf(spec.urdf).without_range
+    without_range = spec.read_urdf().without_range
     for joint in spec.joints:
         numbers = f"home: {joint.home:.6g}, stiffness: {joint.stiffness:.4g}, damping: {joint.damping:.4g}"
         if joint.name in without_range:

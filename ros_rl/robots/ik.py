@@ -9,7 +9,7 @@ from ros_rl.errors import RobotFault, UserError
 from ros_rl.robots.model import Pose, RobotModel
 
 _POSITION_COST = 1.0  # per m
-_ROTATION_COST = 0.5  # per rad, as at a lever of half a metre
+ROTATION_COST = 0.5  # per rad, as at a lever of half a metre
 _POSTURE_COST = 1e-3  # per rad off the posture
 _POSTURE_TIME = 1.0  # s: time constant of the motion towards the posture
 _LIMIT_GAIN = 0.9  # share of the distance to a position limit that one step may use
@@ -39,12 +39,14 @@ class DifferentialIK:
     Poses are given in the root link.
     """
 
-    def __init__(self, model: RobotModel, frame: str, posture: np.ndarray | None = None):
+    def __init__(self, model: RobotModel, frame: str, posture: np.ndarray | None = None, rotation_cost: float = ROTATION_COST):
         """
         Args:
             model: the robot; a floating base is taken as fixed.
             frame: the link to move.
             posture: rest position of all measured joints; the home pose if None.
+            rotation_cost: how many m off in position are as bad as 1 rad off in rotation, where both cannot be had. An arm
+                of fewer than six joints keeps to the place with a small one, and turns the frame as it must.
 
         Raises:
             UserError: there is no such frame, no joint moves it, or one that does is not commanded.
@@ -59,8 +61,8 @@ class DifferentialIK:
         self._chain = _chain(model, self._carrying, frame)
         self._limits = [ConfigurationLimit(self._chain, _LIMIT_GAIN), VelocityLimit(self._chain, self._speed)]
         self._state = pink.Configuration(self._chain, self._chain.createData(), pin.neutral(self._chain), copy_data=False)
-        self._reach = pink.FrameTask(_TARGET, position_cost=_POSITION_COST, orientation_cost=_ROTATION_COST)
-        self._costs = np.repeat([_POSITION_COST, _ROTATION_COST], 3)
+        self._reach = pink.FrameTask(_TARGET, position_cost=_POSITION_COST, orientation_cost=rotation_cost)
+        self._costs = np.repeat([_POSITION_COST, rotation_cost], 3)
         self._rest = pink.PostureTask(cost=_POSTURE_COST)
         self._rest.set_target(self._pin((spec.home if posture is None else posture)[self._carrying]))
 

@@ -7,7 +7,7 @@ import pinocchio as pin
 
 from ros_rl.errors import UserError, unknown
 from ros_rl.robots.spec import RobotSpec
-from ros_rl.robots.urdf import Urdf, read_urdf
+from ros_rl.robots.urdf import Urdf
 
 GRAVITY = 9.81  # m/s²
 
@@ -50,7 +50,7 @@ class RobotModel:
         """
         self.spec = spec
         root = (pin.JointModelFreeFlyer(),) if spec.floating_base else ()
-        urdf = read_urdf(spec.urdf)
+        urdf = spec.read_urdf()
         self.pin = pin.buildModelFromXML(urdf.xml, *root)
         self._data = self.pin.createData()
         self._neutral = pin.neutral(self.pin)

@@ -13,11 +13,13 @@ import pydantic
 from ros_rl import paths
 from ros_rl.config import STRICT, Count, Finite, NotNegative, Positive, Vector3, fault, read_yaml
 from ros_rl.errors import UserError, closest
-from ros_rl.robots.urdf import MOVING, Urdf, UrdfJoint, read_urdf
+from ros_rl.robots.packages import candidates, package_of
+from ros_rl.robots.urdf import MOVING, FixedFrame, Urdf, UrdfJoint, read_urdf
 
 CommandMode = Literal["position", "velocity", "effort"]
 DeviceUnitName = Literal["degree", "tick", "percent"]
 ROBOT_FILES = "urdf/*/robot.yaml"
+_EXTRAS = {"example-robot-data": "robots"}  # packages that an extra of ours brings
 _LEAD_TIME = 0.5  # s, see `RobotSpec.lead`
 EXTERNAL_CAMERA_RATE = 30.0  # Hz, of a camera that stands in the world and not on the robot
 
@@ -78,6 +80,19 @@ class Camera:
 
 
 @dataclass(frozen=True)
+class Gripper:
+    """The commanded joint that opens and closes a gripper, and where it is open and closed, rad (m)."""
+
+    joint: str
+    open: float
+    closed: float
+
+    def opening(self, position: np.ndarray) -> np.ndarray:
+        """Returns how far open the gripper is at positions of its joint, shape (...): 0 is closed, 1 open."""
+        return (position - self.closed) / (self.open - self.closed)
+
+
+@dataclass(frozen=True)
 class RobotSpec:
     """A robot: what it takes as commands, what it measures, and where its limits are.
 
@@ -88,10 +103,12 @@ class RobotSpec:
         control_rate: Hz, of reading and commanding the robot.
         command_mode: what a command means: positions, velocities or efforts.
         base_position: of the root link in the world at home, m.
-        tool_frame: link that is moved to a target, at the grasp centre; None where there is no tool.
+        tool_frame: link that is moved to a target, at the grasp centre, z forward; None where there is no tool.
+        gripper: what it grasps with; None where it cannot.
         imu_frame: link that the IMU is fixed to; None without one.
         odometry: whether position and velocity of the base are estimated.
         gravity_compensation: whether the robot's own controller carries the weight of its links; a simulation then does.
+        frames: links that its description has beyond those in the file `urdf`.
     """
 
     name: str
@@ -108,6 +125,16 @@ class RobotSpec:
     odometry: bool
     gravity_compensation: bool = False
     description: str = ""
+    gripper: Gripper | None = None
+    frames: tuple[FixedFrame, ...] = ()
+
+    def read_urdf(self) -> Urdf:
+        """Reads the robot's description: the URDF, repaired, with the frames added to it.
+
+        Raises:
+            UserError: see `ros_rl.robots.urdf.read_urdf`.
+        """
+        return read_urdf(self.urdf).with_frames(self.frames)
 
     @property
     def period(self) -> float:
@@ -227,6 +254,20 @@ class _ThrusterFile:
 
 
 @pydantic.dataclasses.dataclass(config=STRICT)
+class _GripperFile:
+    joint: str
+    open: Finite
+    closed: Finite
+
+
+@pydantic.dataclasses.dataclass(config=STRICT)
+class _FrameFile:
+    link: str
+    xyz: Vector3 = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    rpy: Vector3 = field(default_factory=lambda: [0.0, 0.0, 0.0])
+
+
+@pydantic.dataclasses.dataclass(config=STRICT)
 class _CameraFile:
     frame: str
     width: Count = 640
@@ -249,7 +290,9 @@ class _RobotFile:
     thrusters: dict[str, _ThrusterFile] = field(default_factory=dict)
     floating_base: bool = False
     base_position: Vector3 = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    frames: dict[str, _FrameFile] = field(default_factory=dict)
     tool_frame: str | None = None
+    gripper: _GripperFile | None = None
     imu_frame: str | None = None
     odometry: bool = False
     gravity_compensation: bool = False
@@ -278,12 +321,16 @@ def load_robot(name: str | Path, control_rate: float = 0.0) -> RobotSpec:
     if path.suffix == ".urdf":
         raise UserError(f"{path}: a robot is named by its robot.yaml, which says its URDF, joints and gains; 'ros-rl robot new' writes one")
     file = read_yaml(path, _RobotFile)
-    urdf = read_urdf((path.parent / file.urdf).resolve())
+    frames = tuple(_frame(key, entry) for key, entry in file.frames.items())
+    urdf = read_urdf(_find_urdf(path, file))
+    _check_frames(path, frames, urdf)
+    urdf = urdf.with_frames(frames)
     _check_names(path, file, urdf)
     joints = tuple(_joint(path, urdf, ("joints", key), entry) for key, entry in file.joints.items())
     _check_limited(path, urdf, file.command_mode, joints)
     joints += tuple(_thruster(path, key, entry) for key, entry in file.thrusters.items())
     passive = tuple(_joint(path, urdf, ("passive", key), entry) for key, entry in file.passive.items())
+    gripper = _gripper(path, file.gripper, joints) if file.gripper else None
     return RobotSpec(
         name=file.name,
         urdf=urdf.path,
@@ -299,7 +346,53 @@ def load_robot(name: str | Path, control_rate: float = 0.0) -> RobotSpec:
         odometry=file.odometry,
         gravity_compensation=file.gravity_compensation,
         description=file.description,
+        gripper=gripper,
+        frames=frames,
     )
+
+
+def _find_urdf(path: Path, file: _RobotFile) -> Path:
+    """Returns the file that `urdf` means."""
+    found = candidates(file.urdf, path)
+    if (there := next((candidate for candidate in found if candidate.is_file()), None)) is not None:
+        return there.resolve()
+    if (package := package_of(file.urdf)) is None:
+        return found[0].resolve() if found else Path(file.urdf)  # whose reading says what is wrong
+    if any(folder.is_dir() for folder in candidates(f"package://{package}", path)):
+        raise fault(path, ("urdf",), f"robot '{file.name}' reads its URDF from {file.urdf}, which that package does not have")
+    mend = f"; pip install 'ros_rl[{_EXTRAS[package]}]'" if package in _EXTRAS else ""
+    raise fault(path, ("urdf",), f"robot '{file.name}' reads its URDF from the package {package}, which is not installed here{mend}")
+
+
+def _frame(name: str, entry: _FrameFile) -> FixedFrame:
+    (x, y, z), (roll, pitch, yaw) = map(float, entry.xyz), map(float, entry.rpy)
+    return FixedFrame(name, entry.link, (x, y, z), (roll, pitch, yaw))
+
+
+def _check_frames(path: Path, frames: tuple[FixedFrame, ...], urdf: Urdf) -> None:
+    """Refuses frames that the URDF has already, or whose link it does not have."""
+    for frame in frames:
+        if frame.name in urdf.links or f"{frame.name}_joint" in urdf.joints:
+            raise fault(path, ("frames", frame.name), f"{urdf.path.name} has a link or joint '{frame.name}' already; give another name")
+        if frame.link not in urdf.links:
+            raise fault(
+                path, ("frames", frame.name, "link"), f"'{frame.link}' is no link of {urdf.path.name}{closest(frame.link, urdf.links)}"
+            )
+
+
+def _gripper(path: Path, entry: _GripperFile, joints: tuple[Joint, ...]) -> Gripper:
+    joint = next((joint for joint in joints if joint.name == entry.joint), None)
+    if joint is None:
+        names = [joint.name for joint in joints]
+        hint = f"{closest(entry.joint, names)} (commanded are: {', '.join(names)})"
+        raise fault(path, ("gripper", "joint"), f"the gripper's joint '{entry.joint}' is not under 'joints'{hint}")
+    for key, position in (("open", entry.open), ("closed", entry.closed)):
+        if not joint.lower <= position <= joint.upper:
+            message = f"the gripper is {key} at {position}, outside {joint.lower} to {joint.upper} of joint '{joint.name}'"
+            raise fault(path, ("gripper", key), message)
+    if entry.open == entry.closed:
+        raise fault(path, ("gripper",), f"the gripper is open and closed at {entry.open}, the two must differ")
+    return Gripper(joint.name, float(entry.open), float(entry.closed))
 
 
 def _moving(urdf: Urdf) -> list[str]:

@@ -1,11 +1,13 @@
 """Reading of URDF files: joints with their limits, links, repairs, and errors that name file and line."""
 
 import copy
+import dataclasses
 import math
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +51,16 @@ class UrdfJoint:
 
 
 @dataclass(frozen=True)
+class FixedFrame:
+    """A link to be added to a URDF: fixed to `link`, at `xyz` (m) and `rpy` (rad, as in a URDF) in its frame."""
+
+    name: str
+    link: str
+    xyz: tuple[float, float, float]
+    rpy: tuple[float, float, float]
+
+
+@dataclass(frozen=True)
 class Urdf:
     """A robot's description: its joints in the order of the file, its links, its root link.
 
@@ -70,6 +82,24 @@ class Urdf:
         """The revolute joints for which no range is stated, so that they were taken as continuous."""
         forgotten = {repair.where for repair in self.repairs if repair.kind == "limits"}
         return {name for name, joint in self.joints.items() if joint.kind == "continuous" and f"joint '{name}'" in forgotten}
+
+    def with_frames(self, frames: Sequence[FixedFrame]) -> "Urdf":
+        """Returns the description with links added that carry nothing, each by a fixed joint `<link>_joint`.
+
+        Raises:
+            UserError: a link of that name is there already, or the one it is fixed to is not.
+        """
+        if not frames:
+            return self
+        robot = etree.fromstring(self.xml)
+        for frame in frames:
+            etree.SubElement(robot, "link", name=frame.name)
+            joint = etree.SubElement(robot, "joint", name=f"{frame.name}_joint", type="fixed")
+            etree.SubElement(joint, "parent", link=frame.link)
+            etree.SubElement(joint, "child", link=frame.name)
+            etree.SubElement(joint, "origin", xyz=" ".join(map(repr, frame.xyz)), rpy=" ".join(map(repr, frame.rpy)))
+        links, joints, _ = _read_tree(self.path, robot)
+        return dataclasses.replace(self, links=links, joints=joints, xml=etree.tostring(robot, encoding="unicode"))
 
 
 def read_urdf(path: str | Path) -> Urdf:

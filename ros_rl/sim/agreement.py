@@ -10,7 +10,7 @@ from ros_rl.errors import UserError
 from ros_rl.robots.model import Pose, RobotModel
 from ros_rl.robots.repair import Repair
 from ros_rl.robots.spec import RobotSpec
-from ros_rl.robots.urdf import Urdf, read_urdf
+from ros_rl.robots.urdf import Urdf
 from ros_rl.sim.from_urdf import read_into_mujoco
 
 STATES = 100
@@ -50,7 +50,7 @@ class MujocoReading:
         Raises:
             UserError: MuJoCo cannot load the URDF or its meshes.
         """
-        urdf = read_urdf(spec.urdf)
+        urdf = spec.read_urdf()
         self.mj, self.repairs = _compile(urdf, spec.floating_base, meshes)
         self.mj.opt.disableflags = mujoco.mjtDisableBit.mjDSBL_CONSTRAINT | mujoco.mjtDisableBit.mjDSBL_DAMPER
         self.data = mujoco.MjData(self.mj)

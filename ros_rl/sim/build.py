@@ -15,7 +15,7 @@ from mujoco import mjtObj
 from ros_rl import paths
 from ros_rl.errors import UserError
 from ros_rl.robots.spec import EXTERNAL_CAMERA_RATE, Camera, Joint, RobotSpec
-from ros_rl.robots.urdf import MOVING, Urdf, read_urdf
+from ros_rl.robots.urdf import MOVING, Urdf
 from ros_rl.sim.from_urdf import WORLD, read_into_mujoco
 
 SCENE_FILES = "sim/scenes/*.xml"
@@ -120,7 +120,7 @@ def build(spec: RobotSpec, scene: str | Path) -> SimModel:
         UserError: the scene and the robot do not fit together; the message names the file and what is missing or there twice.
     """
     path = paths.find("scene", SCENE_FILES, scene)
-    urdf = read_urdf(spec.urdf)
+    urdf = spec.read_urdf()
     quieten_mujoco()
     world = _read_mjcf(path)
     robot = _read_robot(spec, urdf)

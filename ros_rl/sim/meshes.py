@@ -2,13 +2,13 @@
 
 import hashlib
 import io
+import itertools
 import json
 import os
 import re
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,13 +16,17 @@ from typing import Any
 
 import numpy as np
 from lxml import etree
+from scipy.spatial import ConvexHull, QhullError
 
 from ros_rl.errors import UserError
+from ros_rl.robots.packages import candidates
 
-_VERSION = 1  # of what is cached; to be raised when the conversion changes
+_VERSION = 2  # of what is cached; to be raised when the conversion changes
 _MOST_FACES = 200_000  # of one mesh in MuJoCo
 _FEWER_FACES = 100_000  # what a mesh with more than that is brought down to
 _THICKNESS = 1e-4  # of a flat mesh that collides, as a share of its extent
+_SLICES = 8  # of a hollow mesh that collides
+_HOLLOW = 0.62  # share of its convex hull that the hulls of the slices of a hollow mesh fill at most
 _FLAT = 1e-6  # share of a mesh's extent below which it is flat
 
 _STL_HEADER = 84
@@ -42,7 +46,7 @@ class Mesh:
     """A mesh as MuJoCo reads it.
 
     Attributes:
-        parts: the mesh by colour, or all of it as one part where it collides.
+        parts: the mesh by colour; where it collides all of it as one part, or a hull for each slice of a hollow one.
         mended: what was changed and why, or None.
     """
 
@@ -51,11 +55,7 @@ class Mesh:
 
 
 def find_mesh(reference: str, urdf: Path) -> Path:
-    """Returns the file that a URDF means.
-
-    ``package://`` is looked up in ROS_PACKAGE_PATH and AMENT_PREFIX_PATH, then beside each folder above the URDF: in one
-    of the package's name, or in the folder itself where that is its name or the one its package.xml gives. Other paths
-    are relative to the URDF.
+    """Returns the file that a URDF means, see `ros_rl.robots.packages.candidates`.
 
     Args:
         reference: the path or address in the URDF.
@@ -64,49 +64,12 @@ def find_mesh(reference: str, urdf: Path) -> Path:
     Raises:
         UserError: there is no such file; the message lists the paths that were tried.
     """
-    tried = list(dict.fromkeys(_candidates(reference, urdf)))
+    tried = candidates(reference, urdf)
     for path in tried:
         if path.is_file():
             return path
     where = ", ".join(map(str, tried[:8])) + (f" and {len(tried) - 8} more" if len(tried) > 8 else "")
     raise UserError(f"{urdf}: mesh '{reference}' is not there, tried {where or 'no path: this kind of address is not known'}")
-
-
-def _candidates(reference: str, urdf: Path) -> Iterator[Path]:
-    scheme, _, rest = reference.rpartition("://")
-    if scheme in ("", "file"):
-        yield (urdf.parent / rest).absolute()
-    elif scheme in ("package", "model"):
-        package, _, inside = rest.lstrip("/").partition("/")
-        for folder in _packages(package, urdf):
-            yield folder / inside
-
-
-def _packages(name: str, urdf: Path) -> Iterator[Path]:
-    """Yields the folders that may be the package `name`."""
-    for entry in _environment("ROS_PACKAGE_PATH"):
-        if entry.name == name:
-            yield entry
-        yield entry / name
-        yield from sorted(entry.glob(f"*/{name}"))
-    for entry in _environment("AMENT_PREFIX_PATH"):
-        yield entry / "share" / name
-    for folder in urdf.absolute().parents:
-        if folder.name == name or _package_name(folder) == name:
-            yield folder
-        yield folder / name
-
-
-def _environment(variable: str) -> list[Path]:
-    return [Path(entry) for entry in os.environ.get(variable, "").split(os.pathsep) if entry]
-
-
-def _package_name(folder: Path) -> str | None:
-    try:
-        found = re.search(r"<name>\s*(\S+?)\s*</name>", (folder / "package.xml").read_text(errors="replace"))
-    except OSError:
-        return None
-    return found[1] if found else None
 
 
 def convert_mesh(path: Path, collides: bool) -> Mesh:
@@ -118,7 +81,8 @@ def convert_mesh(path: Path, collides: bool) -> Mesh:
 
     Args:
         path: the file.
-        collides: whether it is a collision shape; MuJoCo then takes its convex hull, which must have a volume.
+        collides: whether it is a collision shape; MuJoCo then takes its convex hull, which must have a volume. A hollow
+            mesh, such as a jaw beside which things are held, is cut into slices first, to keep most of its hollow.
 
     Raises:
         UserError: the file cannot be read, or holds no face.
@@ -174,6 +138,8 @@ def _convert(path: Path, content: bytes, collides: bool) -> tuple[list[_Surface]
             shift = normal * thickness / 2
             surface.corners = np.concatenate([surface.corners + shift, surface.corners - shift])
             mended = f"made {thickness:.1g} thick, in its units", "it is flat, MuJoCo wants a volume"
+    if collides and (slices := _slices(surfaces[0].corners)):
+        return [_Surface(part, None) for part in slices], mended
     unchanged = corners is not None and mended is None and len(content) == _STL_HEADER + len(corners) * _STL_FACE.itemsize
     return None if unchanged else surfaces, mended
 
@@ -257,6 +223,51 @@ def _flat_normal(corners: np.ndarray) -> np.ndarray | None:
     _, axes = np.linalg.eigh(points.T @ points)
     extents = np.ptp(points @ axes, axis=0)
     return axes[:, 0] if extents[0] < _FLAT * extents.max() else None
+
+
+def _slices(corners: np.ndarray) -> list[np.ndarray]:
+    """Returns the convex hulls of the slices of a hollow mesh, cut across the axis at which they fill least; [] for other meshes."""
+    whole = _hull(corners.reshape(-1, 3))
+    if whole is None:
+        return []
+    cuts = []
+    for axis in range(3):
+        low, high = corners[..., axis].min(), corners[..., axis].max()
+        bounds = np.linspace(low, high, _SLICES + 1)
+        hulls = [_hull(_between(corners, axis, *pair)) for pair in itertools.pairwise(bounds)]
+        cuts.append([hull for hull in hulls if hull is not None])
+    volume, best = min((sum(hull.volume for hull in cut), index) for index, cut in enumerate(cuts))
+    return [_outside(hull) for hull in cuts[best]] if volume < _HOLLOW * whole.volume else []
+
+
+def _hull(points: np.ndarray) -> ConvexHull | None:
+    """Returns the convex hull of points (n, 3); None where they span no volume."""
+    if len(points) < 4 or (np.ptp(points, axis=0) < _FLAT).any():
+        return None
+    try:
+        return ConvexHull(points.astype(float))
+    except QhullError:
+        return None
+
+
+def _between(corners: np.ndarray, axis: int, low: float, high: float) -> np.ndarray:
+    """Returns the corners (n, 3) of a mesh's part between two planes across an axis."""
+    start, end = corners.reshape(-1, 3), np.roll(corners, -1, axis=1).reshape(-1, 3)
+    points = [start[(start[:, axis] >= low) & (start[:, axis] <= high)]]
+    for plane in (low, high):
+        crossing = (start[:, axis] < plane) != (end[:, axis] < plane)
+        a, b = start[crossing], end[crossing]
+        points.append(a + ((plane - a[:, axis]) / (b[:, axis] - a[:, axis]))[:, None] * (b - a))
+    return np.concatenate(points)
+
+
+def _outside(hull: ConvexHull) -> np.ndarray:
+    """Returns the triangles of a hull, shape (faces, 3, 3), each counter-clockwise as seen from outside."""
+    faces = hull.points[hull.simplices]
+    normals = np.cross(faces[:, 1] - faces[:, 0], faces[:, 2] - faces[:, 0])
+    inward = np.einsum("ij,ij->i", normals, hull.equations[:, :3]) < 0
+    faces[inward] = faces[inward][:, ::-1]
+    return faces
 
 
 def _simplify(corners: np.ndarray) -> np.ndarray:

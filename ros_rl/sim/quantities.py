@@ -28,6 +28,7 @@ QUANTITIES = {
     "turn_error": (0, "difference between the commanded and the actual turn rate, rad/s"),
     "tool_position": (1, "x, y or z of the tool frame in the robot's root link, m"),
     "tool_speed": (0, "speed of the tool frame, m/s"),
+    "gripper_opening": (0, "how far open the gripper is, from 0 (closed) to 1 (open)"),
     "distance": (2, "distance between two objects of the scene, m (simulation only)"),
 }
 
@@ -52,7 +53,7 @@ def quantity(name: str, spec: RobotSpec) -> Quantity:
     """Returns the function that reads a quantity off an observation of one robot.
 
     Raises:
-        UserError: the robot has no such joint, or no tool, floating base or IMU to measure it with.
+        UserError: the robot has no such joint, or no tool, gripper, floating base or IMU to measure it with.
     """
     kind, *parts = check_name(name).split(".")
     if kind in ("joint_position", "joint_velocity"):
@@ -67,6 +68,8 @@ def quantity(name: str, spec: RobotSpec) -> Quantity:
         return lambda observation: tool(observation)[..., axis]
     if kind == "tool_speed":
         return _tool_speed(spec)
+    if kind == "gripper_opening":
+        return _gripper_opening(spec)
     if not spec.floating_base or not spec.imu_frame:
         raise UserError(f"robot '{spec.name}' has no floating base with an IMU, which '{name}' is measured with")
     if kind in ("base_position", "base_velocity"):
@@ -127,6 +130,14 @@ def _tool_frame(spec: RobotSpec) -> str:
     if spec.tool_frame is None or spec.floating_base:
         raise UserError(f"robot '{spec.name}' has no tool frame on a fixed base, which the tool's position and speed are measured at")
     return spec.tool_frame
+
+
+def _gripper_opening(spec: RobotSpec) -> Quantity:
+    gripper = spec.gripper
+    if gripper is None:
+        raise UserError(f"robot '{spec.name}' has no gripper in its robot.yaml, which 'gripper_opening' is measured at")
+    index = spec.joint_names.index(gripper.joint)
+    return lambda observation: gripper.opening(observation.joint_position[..., index])
 
 
 def _each(function: Callable[..., Any], *arrays: np.ndarray) -> np.ndarray:

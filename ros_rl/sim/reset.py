@@ -46,8 +46,10 @@ def reset(model: SimModel, data: mujoco.MjData, task: Task | None, seed: int) ->
 
 def _joint_positions(spec: RobotSpec, ranges: Reset, draw: np.random.Generator) -> np.ndarray:
     noise = np.zeros(len(spec.measured_names))
+    gripper = spec.gripper.joint if spec.gripper else None
     for pattern, width in ranges.joint_noise.items():
-        matched = [fnmatchcase(name, pattern) for name in spec.measured_names]
+        # A few hundredths are nothing to an arm's joint and half of what a gripper opens: it has to be named.
+        matched = [name == pattern or (fnmatchcase(name, pattern) and name != gripper) for name in spec.measured_names]
         if not any(matched):
             raise unknown("joint", pattern, spec.measured_names)
         noise[matched] = width

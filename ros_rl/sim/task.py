@@ -1,6 +1,6 @@
-"""Tasks: which robot does what in which world, how an episode starts, and when it has succeeded or failed."""
+"""Tasks: which robots do what in which world, how an episode starts, and when it has succeeded or failed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
@@ -145,7 +145,8 @@ class Reset:
     """What the initial state is drawn from.
 
     Attributes:
-        joint_noise: joint name pattern (such as ``joint*``) to the largest offset from home, rad (m).
+        joint_noise: joint name pattern (such as ``joint*``) to the largest offset from home, rad (m). A pattern leaves a
+            gripper's joint alone, unless it is that joint's name.
         base: offsets of a floating base.
         objects: where objects of the scene are put; those not named stay where the scene has them.
         min_distance: horizontal distance that objects keep from each other, m.
@@ -158,13 +159,25 @@ class Reset:
 
 
 @pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
+class _RobotEntry:
+    """The bundle that does the task on one robot; reset and success replace the task's, where the robot needs its own."""
+
+    policy: str
+    reset: Reset | None = None
+    success: Success | None = None
+
+
+def _entry(value: Any) -> Any:
+    return {"policy": value} if isinstance(value, str) else value
+
+
+@pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class _TaskFile:
     """The contents of a task file."""
 
-    robot: str
+    robots: Annotated[dict[str, Annotated[_RobotEntry, pydantic.BeforeValidator(_entry)]], pydantic.Field(min_length=1)]
     scene: str
     instruction: str
-    policy: str
     time_limit: Positive
     success: Success
     paraphrases: list[str] = field(default_factory=list)
@@ -176,15 +189,16 @@ class _TaskFile:
 
 @dataclass(frozen=True)
 class Task:
-    """What a robot is to do.
+    """What one robot is to do. A task file may be for several; for each of them it makes another task.
 
     Attributes:
         name: the file's name without ``.yaml``.
         path: the file.
-        robot: name of the robot it is made for.
+        robot: name of the robot.
+        robots: names of all robots that the file is for.
         scene: name of the world.
         instruction: what to do, in words; `paraphrases` say the same in other words.
-        policy: name of the policy bundle that does it.
+        policy: name of the policy bundle that does it on this robot.
         time_limit: s of robot time after which an episode is truncated.
         command: target velocity (forward m/s, left m/s, turn rad/s).
         failure: the episode ends when any of these holds.
@@ -193,6 +207,7 @@ class Task:
     name: str
     path: Path
     robot: str
+    robots: tuple[str, ...]
     scene: str
     instruction: str
     paraphrases: tuple[str, ...]
@@ -205,13 +220,18 @@ class Task:
     reward: Reward
 
     def check_robot(self, name: str) -> None:
-        """Refuses a robot that the task is not made for.
+        """Refuses another robot than the task's.
 
         Raises:
             UserError: names the file and both robots.
         """
         if name != self.robot:
-            raise UserError(f"{self.path}: task '{self.name}' is for the robot '{self.robot}', not for '{name}'")
+            raise _not_for(self.path, [self.robot], name)
+
+
+def _not_for(path: Path, robots: Sequence[str], name: str) -> UserError:
+    those = f"robot '{robots[0]}'" if len(robots) == 1 else f"robots {', '.join(sorted(robots))}"
+    return UserError(f"{path}: task '{path.stem}' is for the {those}, not for '{name}'")
 
 
 @dataclass(frozen=True)
@@ -239,26 +259,35 @@ def task_names() -> list[str]:
     return paths.names(TASK_FILES)
 
 
-def load_task(name: str | Path) -> Task:
+def load_task(name: str | Path, robot: str | None = None) -> Task:
     """Reads a task by name, or from a path to its file.
 
+    Args:
+        name: of a task that ships, or the path.
+        robot: name of the robot that shall do it; None: the first that the file is for.
+
     Raises:
-        UserError: there is no such task, or its file is wrong; the message starts with ``file:line``.
+        UserError: there is no such task, its file is wrong (the message starts with ``file:line``), or it is for other robots.
     """
     path = paths.find("task", TASK_FILES, name)
     file = read_yaml(path, _TaskFile)
+    robot = next(iter(file.robots)) if robot is None else robot
+    if robot not in file.robots:
+        raise _not_for(path, list(file.robots), robot)
+    entry = file.robots[robot]
     return Task(
         name=path.stem,
         path=path,
-        robot=file.robot,
+        robot=robot,
+        robots=tuple(file.robots),
         scene=file.scene,
         instruction=file.instruction,
         paraphrases=tuple(file.paraphrases),
-        policy=file.policy,
+        policy=entry.policy,
         time_limit=float(file.time_limit),
         command=(file.command[0], file.command[1], file.command[2]),
-        reset=file.reset,
-        success=file.success,
+        reset=entry.reset or file.reset,
+        success=entry.success or file.success,
         failure=tuple(file.failure),
         reward=file.reward,
     )
@@ -357,7 +386,7 @@ class TaskMonitor:
         """Prepares a task's conditions for one robot.
 
         Raises:
-            UserError: the task is made for another robot, or speaks of a joint that the robot does not have.
+            UserError: the task is another robot's, or speaks of a joint that the robot does not have.
         """
         self._monitor = BatchMonitor(task, spec, ())
         self.task = task

@@ -19,7 +19,7 @@ from ros_rl.sim.batch import BatchSim
 from ros_rl.sim.build import build
 from ros_rl.sim.divergence import HIGHEST_SPEED
 from ros_rl.sim.observe import measured_positions, measured_velocities
-from ros_rl.sim.task import BatchMonitor, Task, load_task
+from ros_rl.sim.task import BatchMonitor, load_task
 from ros_rl.sim.vector_env import BatchOfOneEnv, BatchVectorEnv, Judged
 
 _USUAL_RATE = 50.0  # Hz: what learned controllers of arms and legs act at
@@ -65,7 +65,7 @@ class TaskVectorEnv(BatchVectorEnv):
         Args:
             task: a name, or the path of a task file.
             num_envs: number of copies.
-            robot: who does it; None takes the robot that the task names.
+            robot: who does it; None takes the first that the task is for.
             action_rate: Hz, a whole fraction of the robot's control rate; None takes the highest one up to 50 Hz.
             privileged: adds simulator state to the observation: poses of objects, joints of the scene, the true pose and velocity
                 of a floating base. A policy that reads it cannot run on a robot.
@@ -78,8 +78,8 @@ class TaskVectorEnv(BatchVectorEnv):
         Raises:
             UserError: there is no such task, robot, camera or mode, or they do not fit together.
         """
-        self.task = load_task(task)
-        self.robot = _robot(self.task, robot)
+        self.robot = load_robot(load_task(task).robot if robot is None else robot)
+        self.task = load_task(task, self.robot.name)
         self.model = build(self.robot, self.task.scene)
         for camera in cameras:
             if camera not in self.model.cameras:
@@ -187,12 +187,6 @@ class TaskEnv(BatchOfOneEnv):
             task, 1, robot, action_rate, privileged, cameras, None, render_camera, autoreset_mode=AutoresetMode.DISABLED, threads=1
         )
         super().__init__(vector, render_mode)
-
-
-def _robot(task: Task, robot: str | Path | None) -> RobotSpec:
-    spec = load_robot(task.robot if robot is None else robot)
-    task.check_robot(spec.name)
-    return spec
 
 
 def _periods(spec: RobotSpec, action_rate: float | None) -> int:

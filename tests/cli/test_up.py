@@ -21,7 +21,7 @@ from ros_rl.cli import main as cli
         (["cartpole", "seed:=1", "seed:=2"], "seed"),
         (["cartpole", "mode:=real"], "unknown value of mode 'real'"),
         (["cartpole", "policy:=arm_circle"], "bundle 'arm_circle' commands the joints joint1"),
-        (["cartpole", "tasks:=push_button"], "task 'push_button' is for the robot 'arm', not for 'cartpole'"),
+        (["cartpole", "tasks:=push_button"], "task 'push_button' is for the robots arm, panda, so101, ur5, xarm7, not for 'cartpole'"),
         (["arm", "mode:=robot"], "reads simulator state, so it runs in mode:=sim only"),
         (["cartpole", "namespace:=my robot"], "namespace 'my robot'"),
         (["cartpole", "viewer:=true"], "viewer:=true needs a display"),

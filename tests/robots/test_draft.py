@@ -5,11 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
+from ros_rl.paths import share_dir
 from ros_rl.robots.draft import draft_robot, robot_yaml
 from ros_rl.robots.model import RobotModel
 from ros_rl.robots.spec import load_robot, robot_names
 
-WITH_JOINTS = [name for name in robot_names() if not any(joint.kind == "thruster" for joint in load_robot(name).joints)]
+WITH_JOINTS = [name for name in robot_names() if (share_dir() / "urdf" / name / f"{name}.urdf").exists() and name != "quadrotor"]
 
 JOINT = (
     '<joint name="{}" type="revolute"><parent link="{}"/><child link="{}"/><origin xyz="0 0 0.2"/><axis xyz="0 1 0"/>'

@@ -153,3 +153,19 @@ def test_refuses_values_that_are_not_finite(model, ik):
 def test_refuses_frames_that_cannot_be_moved(robot, frame, message):
     with pytest.raises(UserError, match=message):
         DifferentialIK(RobotModel(load_robot(robot)), frame)
+
+
+@pytest.mark.parametrize("robot", ["so101"])
+def test_with_a_small_cost_of_rotation_an_arm_of_five_joints_keeps_to_the_place(robot):
+    """The SO-101's wrist cannot point the tool down this high: one of place and rotation has to give."""
+    model = RobotModel(load_robot(robot))
+    down = model.frame_pose("grasp", np.array([0.0, -0.5, 0.5, np.pi / 2, 0.0, 0.9])).rotation
+    target = Pose(np.array([0.2, -0.0017, 0.13]), down)
+    errors = {}
+    for cost in (0.5, 0.02):
+        ik, q = DifferentialIK(model, "grasp", rotation_cost=cost), model.spec.home
+        for _ in range(300):
+            q = ik.step(q, target, 0.01)
+        errors[cost] = ik.error(q, target)
+    assert errors[0.02][0] < 2e-3 < 0.02 < errors[0.5][0]
+    assert errors[0.5][1] < errors[0.02][1] < 0.5

@@ -1,12 +1,15 @@
 """robot.yaml: every robot that ships is sound, and one test per kind of fault in a file."""
 
 import dataclasses
+from importlib.metadata import PackageNotFoundError
 
 import numpy as np
 import pytest
 
 from ros_rl.errors import UserError
-from ros_rl.robots.spec import load_robot, robot_names
+from ros_rl.robots.model import RobotModel
+from ros_rl.robots.spec import Gripper, load_robot, robot_names
+from ros_rl.robots.urdf import read_urdf
 
 URDF = """\
 <robot name="two">
@@ -39,6 +42,9 @@ thrusters:
 cameras:
   eye: {frame: finger, width: 320}
 tool_frame: finger
+frames:
+  tip: {link: finger, xyz: [0, 0, 0.1], rpy: [0, 1.5, 0]}
+gripper: {joint: turn, open: 1.5, closed: -0.5}
 """
 
 
@@ -59,6 +65,46 @@ def test_urdf_and_yaml_together(tmp_path):
     np.testing.assert_array_equal(spec.command_limits, [[-2, 0], [2, 5]])
     assert spec.joints[1].hold == 1
     assert (spec.cameras[0].width, spec.cameras[0].height) == (320, 480)
+    assert spec.gripper == Gripper("turn", 1.5, -0.5)
+    assert [spec.gripper.opening(position) for position in (-0.5, 1.5, 0.5)] == [0.0, 1.0, 0.5]
+
+
+def test_frames_are_links_of_its_description_and_of_no_file(tmp_path):
+    spec = load(tmp_path, SOUND.replace("tool_frame: finger", "tool_frame: tip"))
+    assert read_urdf(spec.urdf).links == ("base", "arm", "finger")
+    assert spec.read_urdf().links == ("base", "arm", "finger", "tip")
+    pose = RobotModel(dataclasses.replace(spec, joints=spec.joints[:1])).frame_pose("tip", np.zeros(2))
+    np.testing.assert_allclose(pose.position, [0, 0, 0.1], atol=1e-12)
+    np.testing.assert_allclose(pose.rotation[:, 0], [np.cos(1.5), 0, -np.sin(1.5)], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("urdf", "message"),
+    [
+        ("package://no-such-package/a.urdf", "robot 'two' reads its URDF from the package no-such-package, which is not installed here"),
+        ("package://has_no_such/a.urdf", "robot 'two' reads its URDF from package://has_no_such/a.urdf, which that package does not have"),
+    ],
+)
+def test_a_urdf_of_a_package_that_is_not_there(tmp_path, monkeypatch, urdf, message):
+    (tmp_path / "has_no_such").mkdir()
+    with pytest.raises(UserError) as caught:
+        load(tmp_path, SOUND.replace("two.urdf", urdf))
+    assert str(caught.value) == f"{tmp_path / 'robot.yaml'}:2: {message}"
+
+
+def test_what_brings_the_robots_that_ship_without_a_urdf_is_named(monkeypatch):
+    def distribution(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("ros_rl.robots.packages.distribution", distribution)
+    for variable in ("ROS_PACKAGE_PATH", "AMENT_PREFIX_PATH"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(UserError) as caught:
+        load_robot("panda")
+    assert str(caught.value).endswith(
+        "urdf/panda/robot.yaml:3: robot 'panda' reads its URDF from the package example-robot-data, which is not installed here; "
+        "pip install 'ros_rl[robots]'"
+    )
 
 
 def test_a_range_that_the_urdf_forgot_must_be_given(tmp_path):
@@ -141,6 +187,16 @@ FAULTS = {
     "unknown thruster frame": ("frame: arm", "frame: am", ":10: thrusters.jet.frame 'am' is no link of two.urdf, did you mean 'arm'?"),
     "thruster limits": ("lower: 0, upper: 5", "lower: 5, upper: 0", ":10: thruster 'jet' has lower 5.0 and upper 0.0, lower must be below"),
     "thruster hold": ("hold: 1", "hold: 6", ":10: thruster 'jet' has hold 6.0, outside 0.0 to 5.0"),
+    "gripper of another joint": (
+        "{joint: turn",
+        "{joint: slide",
+        ":16: the gripper's joint 'slide' is not under 'joints' (commanded are: turn, jet)",
+    ),
+    "gripper outside": ("open: 1.5", "open: 1.6", ":16: the gripper is open at 1.6, outside -1.0 to 1.5 of joint 'turn'"),
+    "gripper that does not move": ("closed: -0.5", "closed: 1.5", ":16: the gripper is open and closed at 1.5, the two must differ"),
+    "gripper without a place": (", closed: -0.5", "", ":16: key 'gripper.closed' is missing"),
+    "frame on no link": ("{link: finger, ", "{link: fingr, ", ":15: 'fingr' is no link of two.urdf, did you mean 'finger'?"),
+    "frame that is there": ("  tip:", "  arm:", ":15: two.urdf has a link or joint 'arm' already; give another name"),
     "thruster in position mode": ("mode: effort", "mode: position", ":4: thrusters need command_mode: effort, this is position"),
 }
 

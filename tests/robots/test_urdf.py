@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from ros_rl.errors import UserError
-from ros_rl.robots.urdf import read_urdf
+from ros_rl.robots.urdf import FixedFrame, read_urdf
 
 SOUND = """\
 <robot name="two">
@@ -137,3 +137,18 @@ def test_the_repaired_text_is_what_the_joints_say(tmp_path):
     repaired.write_text(urdf.xml)
     assert read_urdf(repaired).joints.keys() == urdf.joints.keys()
     assert read_urdf(repaired).links == urdf.links
+
+
+def test_frames_are_added_and_the_rest_stays(tmp_path):
+    path = tmp_path / "two.urdf"
+    path.write_text(SOUND)
+    urdf = read_urdf(path)
+    frame = FixedFrame("tip", "finger", (0.1, 0.2, 0.3), (0.0, 1.0, 0.0))
+    more = urdf.with_frames([frame, FixedFrame("lens", "tip", (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))])
+    assert more.links == (*urdf.links, "tip", "lens")
+    assert list(more.joints) == [*urdf.joints, "tip_joint", "lens_joint"]
+    assert (more.joints["tip_joint"].kind, more.joints["tip_joint"].parent, more.root) == ("fixed", "finger", "base")
+    assert {name: more.joints[name] for name in urdf.joints} == urdf.joints
+    assert urdf.with_frames([]) == urdf
+    with pytest.raises(UserError, match="link 'arm' is there twice"):
+        urdf.with_frames([FixedFrame("arm", "finger", (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))])

@@ -11,7 +11,7 @@ from ros_rl.nodes.parity import Trajectory, compare, in_process, largest_differe
 from ros_rl.robots.spec import load_robot
 
 
-@pytest.mark.parametrize("robot", BRINGUPS)
+@pytest.mark.parametrize("robot", [*BRINGUPS, "panda"])
 def test_the_node_graph_computes_what_the_loop_in_one_process_computes(robot):
     differences = compare(robot, 1, 60, lambda kind, count: None)
     assert differences == {"separate": 0.0, "composed": 0.0, "ros2_control": 0.0}
@@ -25,7 +25,7 @@ def test_robots_in_two_namespaces_do_not_disturb_each_other(ros):
         ros.probe.create_subscription(JointState, f"/{namespace}/joint_states", heard[namespace].append, DEEP)
     ros.until(lambda: min(map(len, heard.values())) > 80)
     for seed, states in enumerate(heard.values()):
-        expected = in_process(load_robot("cartpole"), "cartpole_balance", "cartpole_lqr", seed, 100)
+        expected = in_process(load_robot("cartpole"), "cartpole_balance", seed, 100)
         positions = dict(zip(expected.stamps, expected.positions, strict=True))
         common = [state for state in states if from_time(state.header.stamp) in positions]
         assert len(common) > 50

@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+import trimesh
 
 from ros_rl.errors import UserError
 from ros_rl.sim.meshes import convert_mesh, find_mesh
@@ -219,3 +220,46 @@ def test_what_is_no_mesh_is_named(name, content, tmp_path):
     with pytest.raises(UserError, match=rf"{name}: (cannot be read as a mesh: .|holds no face)") as caught:
         convert_mesh(tmp_path / name, False)
     assert "\n" not in str(caught.value)
+
+
+def boxes(*sizes_and_centres) -> bytes:
+    """A binary STL of boxes."""
+    return trimesh.util.concatenate(
+        [trimesh.creation.box(size, trimesh.transformations.translation_matrix(centre)) for size, centre in sizes_and_centres]
+    ).export(file_type="stl")
+
+
+FORK = boxes(((0.02, 0.02, 0.1), (0.04, 0, 0.07)), ((0.02, 0.02, 0.1), (-0.04, 0, 0.07)), ((0.1, 0.02, 0.02), (0, 0, 0.01)))
+
+
+def test_a_hollow_mesh_that_collides_keeps_its_hollow(tmp_path):
+    """A fork of two prongs: nothing is between them but next to the handle, and each point of the fork is in some slice."""
+    path = tmp_path / "fork.stl"
+    path.write_bytes(FORK)
+    parts = [corners(part.file).astype(float) for part in convert_mesh(path, True).parts]
+    assert len(parts) > 1
+    between = np.array([[0.0, 0.0, z] for z in (0.05, 0.08, 0.11)])
+    assert not any(contains(part, between).any() for part in parts)
+    inside = np.array([[0.04, 0, 0.1], [-0.04, 0, 0.05], [0.02, 0, 0.01]])
+    assert np.any([contains(part, inside) for part in parts], axis=0).all()
+    points = np.concatenate(parts).reshape(-1, 3)
+    np.testing.assert_allclose([points.min(axis=0), points.max(axis=0)], [[-0.05, -0.01, 0], [0.05, 0.01, 0.12]], atol=1e-7)
+
+
+def contains(part: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Tells which points are behind every face of a convex part whose faces, (faces, 3, 3), look outwards."""
+    normals = np.cross(part[:, 1] - part[:, 0], part[:, 2] - part[:, 0])
+    return (np.einsum("fd,pfd->pf", normals, points[:, None] - part[:, 0]) <= 1e-12).all(axis=1)
+
+
+@pytest.mark.parametrize("content", [boxes(((1, 1, 1), (0, 0, 0))), boxes(((1, 1, 0), (0, 0, 0)))], ids=["full", "flat"])
+def test_another_mesh_that_collides_stays_whole(tmp_path, content):
+    path = tmp_path / "box.stl"
+    path.write_bytes(content)
+    assert len(convert_mesh(path, True).parts) == 1
+
+
+def test_a_hollow_mesh_that_only_shows_stays_whole(tmp_path):
+    path = tmp_path / "fork.stl"
+    path.write_bytes(FORK)
+    assert convert_mesh(path, False).parts[0].file == path

@@ -79,9 +79,19 @@ def test_distance_of_objects():
         quantity("distance.cop.saucer", spec)(observe(spec, privileged={"saucer": privileged["saucer"]}))
 
 
+def test_the_opening_of_a_gripper_goes_from_closed_to_open():
+    spec = load_robot("arm")
+    opening = quantity("gripper_opening", spec)
+    for position, expected in ((spec.gripper.closed, 0.0), (spec.gripper.open, 1.0), (0.01, 0.25)):
+        joints = spec.home.copy()
+        joints[spec.joint_names.index(spec.gripper.joint)] = position
+        assert opening(observe(spec, joint_position=joints)) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
     ("robot", "name", "message"),
     [
+        ("cartpole", "gripper_opening", "robot 'cartpole' has no gripper in its robot.yaml"),
         ("cartpole", "joint_position.pool", "unknown joint 'pool', did you mean 'pole'"),
         ("cartpole", "tilt", "has no floating base with an IMU"),
         ("quadrotor", "tool_speed", "has no tool frame on a fixed base"),

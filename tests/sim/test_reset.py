@@ -66,7 +66,7 @@ def test_seeds_differ_and_repeat(tabletop):
 
 def test_joint_noise_stays_within_limits_and_mimics_follow(tabletop):
     model, task = tabletop
-    noisy = dataclasses.replace(task, reset=Reset(joint_noise={"*": 1.0}))
+    noisy = dataclasses.replace(task, reset=Reset(joint_noise={"*": 1.0, "finger_joint1": 1.0}))
     data = mujoco.MjData(model.mj)
     for seed in SEEDS:
         reset(model, data, noisy, seed)
@@ -75,6 +75,17 @@ def test_joint_noise_stays_within_limits_and_mimics_follow(tabletop):
         assert (positions <= model.spec.upper).all()
         assert data.joint("finger_joint2").qpos[0] == data.joint("finger_joint1").qpos[0]
         np.testing.assert_array_equal(data.ctrl[model.actuators], positions)
+
+
+def test_a_pattern_leaves_the_gripper_alone_unless_it_is_its_name(tabletop):
+    model, task = tabletop
+    data, finger = mujoco.MjData(model.mj), model.spec.measured_names.index("finger_joint1")
+    for noise, moves in (({"*": 0.02}, False), ({"*joint1": 0.02}, False), ({"finger_joint1": 0.02}, True)):
+        found = set()
+        for seed in range(5):
+            reset(model, data, dataclasses.replace(task, reset=Reset(joint_noise=noise)), seed)
+            found.add(measured_positions(model, data.qpos)[finger])
+        assert (found != {model.spec.home[finger]}) is moves
 
 
 def test_a_floating_base_is_lifted_out_of_the_ground():

@@ -12,9 +12,8 @@ from ros_rl.robots.spec import load_robot
 from ros_rl.sim.task import BatchMonitor, Condition, OnCircle, Success, TaskMonitor, TaskState, load_task, task_names, tolerance
 
 CARTPOLE = """\
-robot: cartpole
+robots: {cartpole: cartpole_lqr}
 scene: floor
-policy: cartpole_lqr
 instruction: balance the pole
 time_limit: 2.0
 success:
@@ -45,25 +44,44 @@ def at(stamp: float, pole: float, **fields) -> Observation:
     return Observation(stamp, np.array([0.0, pole]), np.zeros(2), np.zeros(2), **fields)
 
 
-@pytest.mark.parametrize("name", task_names())
-def test_every_task_loads_for_its_robot(name):
-    task = load_task(name)
+@pytest.mark.parametrize(("name", "robot"), [(name, robot) for name in task_names() for robot in load_task(name).robots])
+def test_every_task_loads_for_its_robots(name, robot):
+    task = load_task(name, robot)
+    assert task.robot == robot
     assert task.instruction
     assert task.paraphrases
-    TaskMonitor(task, load_robot(task.robot))
+    TaskMonitor(task, load_robot(robot))
+
+
+def test_a_task_is_another_for_each_of_its_robots(tmp_path):
+    own = "{policy: ours, reset: {joint_noise: {pole: 0.3}}, success: {all: [{within: {quantity: joint_position.pole, bounds: [0, 1]}}]}}"
+    path = task_file(tmp_path, CARTPOLE.replace("{cartpole: cartpole_lqr}", f"{{cartpole: cartpole_lqr, other: {own}}}"))
+    first, other = load_task(path), load_task(path, "other")
+    assert first == load_task(path, "cartpole")
+    assert first.robots == other.robots == ("cartpole", "other")
+    assert (first.policy, other.policy) == ("cartpole_lqr", "ours")
+    assert (first.reset.joint_noise, other.reset.joint_noise) == ({}, {"pole": 0.3})
+    assert (first.success.hold, other.success.hold) == (1.0, 0.0)
+    assert dataclasses.replace(other, robot="cartpole", policy=first.policy, reset=first.reset, success=first.success) == first
+    with pytest.raises(UserError, match=r"task\.yaml: task 'task' is for the robots cartpole, other, not for 'arm'$"):
+        load_task(path, "arm")
 
 
 @pytest.mark.parametrize(
     ("line", "replacement", "message"),
     [
-        ("time_limit: 2.0", "time_limit: -2.0", r"task.yaml:5: 'time_limit' .*greater than 0"),
+        ("robots: {cartpole: cartpole_lqr}", "robot: cartpole", r"task.yaml:1: unknown key 'robot', did you mean 'robots'\?"),
+        ("{cartpole: cartpole_lqr}", "{}", r"task.yaml:1: 'robots' .*at least 1"),
+        ("{cartpole: cartpole_lqr}", "{cartpole: 3}", r"task.yaml:1: 'robots.cartpole'"),
+        ("{cartpole: cartpole_lqr}", "{cartpole: {rest: {}}}", r"task.yaml:1: unknown key 'robots.cartpole.rest'"),
+        ("time_limit: 2.0", "time_limit: -2.0", r"task.yaml:4: 'time_limit' .*greater than 0"),
         ("time_limit: 2.0", "time_limits: 2.0", r"task.yaml:\d+: .*time_limit"),
-        ("  hold: 1.0", "  hold: soon", r"task.yaml:7: 'success.hold'"),
-        ("quantity: joint_position.pole, bounds: [-0.2", "quantity: joint_positon.pole, bounds: [-0.2", r"task.yaml:9: .*'joint_position'"),
-        ("bounds: [-0.8, 0.8]", "bounds: [0.8, -0.8]", r"task.yaml:11: .*lower not above upper"),
-        ("  - outside:", "  - beyond:", r"task.yaml:11: unknown key 'failure.0.beyond'"),
-        ("- within:", "- outside: {quantity: tilt, bounds: [0, 1]}\n      within:", r"task.yaml:9: .*exactly one of within, outside"),
-        ("margin: 0.5, ", "", r"task.yaml:15: key 'reward.terms.0.margin' is missing"),
+        ("  hold: 1.0", "  hold: soon", r"task.yaml:6: 'success.hold'"),
+        ("quantity: joint_position.pole, bounds: [-0.2", "quantity: joint_positon.pole, bounds: [-0.2", r"task.yaml:8: .*'joint_position'"),
+        ("bounds: [-0.8, 0.8]", "bounds: [0.8, -0.8]", r"task.yaml:10: .*lower not above upper"),
+        ("  - outside:", "  - beyond:", r"task.yaml:10: unknown key 'failure.0.beyond'"),
+        ("- within:", "- outside: {quantity: tilt, bounds: [0, 1]}\n      within:", r"task.yaml:8: .*exactly one of within, outside"),
+        ("margin: 0.5, ", "", r"task.yaml:14: key 'reward.terms.0.margin' is missing"),
     ],
 )
 def test_bad_files_are_refused_with_their_line(tmp_path, line, replacement, message):

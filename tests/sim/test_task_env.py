@@ -175,7 +175,7 @@ def test_a_new_episode_holds_from_its_own_start(tmp_path):
     """The first one leaves the goal, comes back and runs out of time; the next one is at the goal from the beginning."""
     path = tmp_path / "stay.yaml"
     path.write_text(
-        "{robot: cartpole, scene: floor, policy: cartpole_lqr, instruction: stay, time_limit: 0.4, "
+        "{robots: {cartpole: cartpole_lqr}, scene: floor, instruction: stay, time_limit: 0.4, "
         "success: {hold: 0.3, all: [within: {quantity: joint_position.slider, bounds: [-0.04, 0.04]}]}}"
     )
     env = TaskEnv(path)
@@ -228,7 +228,7 @@ def test_a_picture():
 def test_a_window_needs_a_display(monkeypatch):
     for variable in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(variable, raising=False)
-    with pytest.raises(UserError, match="render_mode 'human' needs a display .*; 'rgb_array' gives pictures without one"):
+    with pytest.raises(UserError, match=r"render_mode 'human' needs a display .*; 'rgb_array' gives pictures without one"):
         make("cartpole_balance", render_mode="human")
 
 

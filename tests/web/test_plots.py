@@ -95,7 +95,9 @@ def test_a_value_that_is_not_finite_reaches_no_plot(served, tab):
     broken = spec.home.copy()
     broken[3] = np.nan
     command = spec.home[: len(spec.joints)]
-    for k, (position, sent) in enumerate([(spec.home, command), (broken, command), (spec.home, command * np.inf), (spec.home, command)]):
+    for k, (position, sent) in enumerate(
+        [(spec.home, command), (broken, command), (spec.home, np.full_like(command, np.inf)), (spec.home, command)]
+    ):
         panel.update(View(joint_position=position, command=sent), float(k))
     assert charts(tab)["joint1, rad"]["s"].tolist() == [-3, 0]
     assert np.isfinite([value for line in charts(tab)["joint1, rad"].values() for value in line]).all()

@@ -27,6 +27,7 @@ class Parameters:
         approach: fraction of its velocity limit that the fastest joint reaches on the way to the circle.
         trim: gain of the integral action against sagging joints, 1/s.
         trim_limit: largest correction of a joint by it, rad.
+        rotation_cost: of the inverse kinematics, m/rad, see `DifferentialIK`.
     """
 
     radius: float
@@ -35,6 +36,7 @@ class Parameters:
     approach: float
     trim: float
     trim_limit: float
+    rotation_cost: float
 
 
 class ArmCircle:
@@ -57,7 +59,7 @@ class ArmCircle:
         self._parameters = parameters(bundle, Parameters)
         self._centre = tensor(bundle, "centre", (3,))
         self._rotation = tensor(bundle, "rotation", (3, 3))
-        self._ik = DifferentialIK(RobotModel(robot), tool_frame(robot))
+        self._ik = DifferentialIK(RobotModel(robot), tool_frame(robot), rotation_cost=self._parameters.rotation_cost)
         self._top: np.ndarray = self._ik.solve(robot.home, self.pose(0.0))
         self._joints = self._top
         self._robot = robot

@@ -1,4 +1,4 @@
-"""Scripted expert for an arm with a gripper over a table: puts a block somewhere or pushes a button.
+"""Scripted expert for an arm over a table: puts a block somewhere, if it has a gripper, or pushes a button.
 
 It reads the true poses of the objects from the simulator, so it runs in simulation only: to test a bring-up, to make
 demonstrations, and as the bound on what a policy that sees only images can reach.
@@ -10,7 +10,7 @@ import numpy as np
 import pinocchio as pin
 import pydantic
 
-from ros_rl.config import STRICT
+from ros_rl.config import STRICT, Vector3
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import ActionChunk, Observation
 from ros_rl.policies.bundle import Bundle
@@ -22,7 +22,7 @@ from ros_rl.robots.ik import DifferentialIK
 from ros_rl.robots.model import Pose, RobotModel
 from ros_rl.robots.spec import RobotSpec
 
-Step = tuple[Pose, float]  # where the tool shall be next, in the root link's frame, and how far open the gripper, m
+Step = tuple[Pose, float]  # where the tool shall be next, in the root link's frame, and the position of the gripper's joint
 
 _HELD = 0.03  # m, from the tool's to the item's centre: less than the block and a finger measure together
 _SETTLED = 0.012  # m, in height
@@ -52,20 +52,21 @@ class Parameters:
         slow: greatest speed of the tool near objects, m/s.
         turn: greatest turn rate of the tool, rad/s.
         clearance: height of the tool above a grasp or place when it moves sideways.
-        fingertip: distance from the tool frame's origin to the fingertips.
+        fingertip: where in the tool frame the point is that pushes a button.
         grip: time given to the gripper to close or open.
         bowl, block: how a block is put into the bowl, and onto another block.
         button: height of the released button's top above its origin.
         press: how far the button is pushed in.
         trim: gain of the integral action against sagging joints, 1/s.
         trim_limit: largest correction of a joint by it, rad.
+        rotation_cost: of the inverse kinematics, m/rad, see `DifferentialIK`.
     """
 
     speed: float
     slow: float
     turn: float
     clearance: float
-    fingertip: float
+    fingertip: Vector3
     grip: float
     bowl: Place
     block: Place
@@ -73,6 +74,7 @@ class Parameters:
     press: float
     trim: float
     trim_limit: float
+    rotation_cost: float
 
 
 class ArmPickPlace:
@@ -83,25 +85,22 @@ class ArmPickPlace:
     """
 
     def __init__(self, bundle: Bundle, robot: RobotSpec):
-        """Reads the parameters. The gripper is the last prismatic joint, open at its upper limit.
+        """Reads the parameters.
 
         Raises:
-            UserError: the bundle is incomplete, or the robot has no tool frame or no gripper.
+            UserError: the bundle is incomplete, or the robot has no tool frame.
         """
-        sliding = [index for index, joint in enumerate(robot.joints) if joint.kind == "prismatic"]
-        if not sliding:
-            raise UserError(f"robot '{robot.name}' has no prismatic joint, bundle '{bundle.name}' needs a gripper")
         self.spec = bundle.spec
         self._name = bundle.name
         self._parameters = parameters(bundle, Parameters)
-        self._gripper = sliding[-1]
-        self._open, self._closed = robot.upper[self._gripper], robot.lower[self._gripper]
+        self._fingertip = np.array(self._parameters.fingertip)
         self._dt = 1.0 / self.spec.rate
-        self._finger_step = robot.velocity[self._gripper] * robot.period  # as much as the guard lets through at once
         self._robot = robot
+        self._gripper = robot.joint_names.index(robot.gripper.joint) if robot.gripper else None
+        self._open, self._closed = (robot.gripper.open, robot.gripper.closed) if robot.gripper else (0.0, 0.0)
         self._model = RobotModel(robot)
         self._frame = tool_frame(robot)
-        self._ik = DifferentialIK(self._model, self._frame)
+        self._ik = DifferentialIK(self._model, self._frame, rotation_cost=self._parameters.rotation_cost)
         self._origin = np.array(robot.base_position)
         self._rest = _heading(self._model.frame_pose(self._frame, robot.home).rotation)
         self._observations = ObservationBuilder(self.spec)
@@ -110,10 +109,12 @@ class ArmPickPlace:
         """Starts an episode from wherever the arm is measured next; there is no randomness.
 
         Raises:
-            UserError: the instruction is none that the expert can carry out.
+            UserError: the instruction is none that the expert can carry out, or needs a gripper that the robot lacks.
         """
         self._observations.reset()
         self._goal = parse(instruction)
+        if self._goal.action != "push" and self._gripper is None:
+            raise UserError(f"robot '{self._robot.name}' has no gripper in its robot.yaml, which '{instruction}' needs")
         self._trim = SteadyStateTrim(self._robot, self._parameters.trim, self._parameters.trim_limit)
         if self._goal.action == "push":
             self._program = self._push()
@@ -129,9 +130,12 @@ class ArmPickPlace:
             self._joints = measured
             self._tool = self._model.frame_pose(self._frame, measured)
         self._tool, opening = next(self._program)
-        fingers = self._joints[self._gripper]
-        self._joints = self._ik.step(self._joints, self._tool, self._dt)
-        self._joints[self._gripper] = fingers + np.clip(opening - fingers, -self._finger_step, self._finger_step)
+        joints = self._ik.step(self._joints, self._tool, self._dt)
+        if self._gripper is not None:
+            fingers = self._joints[self._gripper]
+            most = self._robot.velocity[self._gripper] * self._robot.period  # as much as the guard lets through at once
+            joints[self._gripper] = fingers + np.clip(opening - fingers, -most, most)
+        self._joints = joints
         count = len(self.spec.joint_names)
         command = self._trim.command(self._joints[:count], measured[:count], self._dt)
         return ActionChunk(self.spec.joint_names, command[None], self._dt, observation.stamp, self._name)
@@ -211,9 +215,10 @@ class ArmPickPlace:
         return Pose(target - rotation @ in_tool, rotation)
 
     def _over_button(self, above: float) -> Pose:
-        """Returns the tool pose with the fingertips `above` the top of the released button, m."""
-        height = self._parameters.button + self._parameters.fingertip + above
-        return Pose(self._object(self._goal.item).position + [0.0, 0.0, height], self._down(self._rest))
+        """Returns the tool pose with the fingertip `above` the top of the released button, m."""
+        rotation = self._down(self._rest)
+        target = self._object(self._goal.item).position + [0.0, 0.0, self._parameters.button + above]
+        return Pose(target - rotation @ self._fingertip, rotation)
 
     def _down(self, yaw: float) -> np.ndarray:
         """Returns the rotation of a tool that points down, for the heading nearest to that at home among `yaw` + k·90°."""

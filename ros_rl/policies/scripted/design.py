@@ -1,7 +1,8 @@
 """Works out the scripted bundles: gains from the robots' dynamics, waypoints from their geometry, settings by choice."""
 
+import math
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -14,8 +15,11 @@ from ros_rl.policies.bundle import Bundle
 from ros_rl.policies.interface import ObservationKey, PolicySpec
 from ros_rl.policies.scripted import arm_circle, arm_pick_place, quadrotor_pd, quadruped_gait
 from ros_rl.policies.scripted.motion import tool_frame
+from ros_rl.robots.ik import ROTATION_COST
 from ros_rl.robots.model import RobotModel
 from ros_rl.robots.spec import RobotSpec, load_robot
+
+_TURNS_FREELY = 0.02  # m/rad: an arm of five joints keeps to the place and turns its tool as it must
 
 
 def cartpole_lqr() -> Bundle:
@@ -49,18 +53,18 @@ def lqr(a: np.ndarray, b: np.ndarray, state_cost: np.ndarray, input_cost: np.nda
     return np.linalg.solve(input_cost + b.T @ cost @ b, b.T @ cost @ a), cost
 
 
-def quadruped_stand() -> Bundle:
+def stand(name: str, robot_name: str) -> Bundle:
     """The gait with its velocity limited to zero."""
-    return _gait("quadruped_stand", np.zeros(3))
+    return _gait(name, robot_name, np.zeros(3))
 
 
-def quadruped_trot() -> Bundle:
+def trot(name: str, robot_name: str) -> Bundle:
     """Diagonal legs in step: a foot of each pair is on the ground all the time, all four for a fifth of it."""
-    return _gait("quadruped_trot", np.array([0.6, 0.3, 1.0]))
+    return _gait(name, robot_name, np.array([0.6, 0.3, 1.0]))
 
 
-def _gait(name: str, velocity_limit: np.ndarray) -> Bundle:
-    robot = load_robot("quadruped")
+def _gait(name: str, robot_name: str, velocity_limit: np.ndarray) -> Bundle:
+    robot = load_robot(robot_name)
     stance = [leg.hip + [0.0, leg.offset, -0.28] for leg in quadruped_gait.legs_of(robot).values()]
     return _bundle(
         name,
@@ -93,50 +97,92 @@ def quadrotor(name: str, robot_name: str) -> Bundle:
     )
 
 
-def arm_circle_bundle() -> Bundle:
+def circle(name: str, robot_name: str) -> Bundle:
     """A circle in front of the arm with the tool as it is at home, at 0.1 m/s."""
-    robot = load_robot("arm")
-    return _bundle(
-        "arm_circle",
-        "arm_circle",
-        robot,
-        100.0,
-        ["joint_position"],
-        asdict(arm_circle.Parameters(radius=0.08, period=5.0, ramp=2.0, approach=0.1, trim=4.0, trim_limit=0.05)),
-        {"centre": np.array([0.45, 0.0, 0.4]), "rotation": RobotModel(robot).frame_pose(tool_frame(robot), robot.home).rotation},
+    robot = load_robot(robot_name)
+    settings = arm_circle.Parameters(
+        radius=0.08, period=5.0, ramp=2.0, approach=0.1, trim=4.0, trim_limit=0.05, rotation_cost=ROTATION_COST
     )
+    rotation = RobotModel(robot).frame_pose(tool_frame(robot), robot.home).rotation
+    return _circle(name, robot, settings, np.array([0.45, 0.0, 0.4]), rotation)
 
 
-def arm_pick_place_bundle() -> Bundle:
-    """The tabletop expert: heights are those of the objects in the tabletop scene, speeds are kept by the guard uncut."""
-    robot = load_robot("arm")
-    settings = arm_pick_place.Parameters(
-        speed=0.3,
-        slow=0.12,
-        turn=2.0,
-        clearance=0.12,
-        fingertip=0.0095,
-        grip=0.4,
-        bowl=arm_pick_place.Place(release=0.05, rest=0.028, radius=0.05),
-        block=arm_pick_place.Place(release=0.041, rest=0.04, radius=0.02),
-        button=0.044,
-        press=0.0105,
-        trim=4.0,
-        trim_limit=0.05,
+def so101_circle() -> Bundle:
+    """A smaller circle nearer to the arm, the tool pointing ahead and down."""
+    robot = load_robot("so101")
+    settings = arm_circle.Parameters(
+        radius=0.05, period=5.0, ramp=2.0, approach=0.1, trim=4.0, trim_limit=0.05, rotation_cost=_TURNS_FREELY
     )
+    ahead = np.array([0.0, 0.0, 0.0, math.pi / 4, 0.0, 0.0])
+    tool = RobotModel(robot).frame_pose(tool_frame(robot), ahead)
+    # The tool is not quite in the middle plane, which such an arm cannot make up for without turning it.
+    return _circle("so101_circle", robot, settings, np.array([0.25, tool.position[1], 0.16]), tool.rotation)
+
+
+def _circle(name: str, robot: RobotSpec, settings: arm_circle.Parameters, centre: np.ndarray, rotation: np.ndarray) -> Bundle:
+    rate = _rate(robot)
+    return _bundle(name, "arm_circle", robot, rate, ["joint_position"], asdict(settings), {"centre": centre, "rotation": rotation})
+
+
+# Heights are those of the objects in the tabletop scene, speeds are kept by the guard uncut. The fingertips are those of
+# the hand that the arm and the Panda have.
+_TABLETOP = arm_pick_place.Parameters(
+    speed=0.3,
+    slow=0.12,
+    turn=2.0,
+    clearance=0.12,
+    fingertip=[0.0, 0.0, 0.0095],
+    grip=0.4,
+    bowl=arm_pick_place.Place(release=0.05, rest=0.028, radius=0.05),
+    block=arm_pick_place.Place(release=0.041, rest=0.04, radius=0.02),
+    button=0.044,
+    press=0.0105,
+    trim=4.0,
+    trim_limit=0.05,
+    rotation_cost=ROTATION_COST,
+)
+# Without a gripper the flange pushes, which is where the tool frame is.
+_FLANGE = replace(_TABLETOP, fingertip=[0.0, 0.0, 0.0])
+# The tip of the fixed jaw is beside the grasp centre. With the tool down the wrist is at its limit 0.09 m above the table:
+# higher up, the tool leans.
+_SO101 = replace(
+    _TABLETOP, speed=0.2, slow=0.06, turn=1.5, clearance=0.06, fingertip=[0.034, 0.0, 0.006], grip=0.8, rotation_cost=_TURNS_FREELY
+)
+
+
+def tabletop(name: str, robot_name: str, settings: arm_pick_place.Parameters) -> Bundle:
+    """The tabletop expert."""
+    robot = load_robot(robot_name)
     scene = [f"privileged.{name}" for name in ("red_block", "blue_block", "bowl", "button", "button_press")]
     keys = ["instruction", "joint_position", *scene]
-    return _bundle("arm_pick_place", "arm_pick_place", robot, 100.0, keys, asdict(settings), {})
+    return _bundle(name, "arm_pick_place", robot, _rate(robot), keys, asdict(settings), {})
+
+
+def _rate(robot: RobotSpec) -> float:
+    """Returns how often an arm's policy acts, Hz: 100, or at each control step where that does not divide the control rate."""
+    return 100.0 if robot.control_rate % 100.0 == 0.0 else robot.control_rate
 
 
 DESIGNS: dict[str, Callable[[], Bundle]] = {
-    "arm_circle": arm_circle_bundle,
-    "arm_pick_place": arm_pick_place_bundle,
+    "arm_circle": partial(circle, "arm_circle", "arm"),
+    "arm_pick_place": partial(tabletop, "arm_pick_place", "arm", _TABLETOP),
     "cartpole_lqr": cartpole_lqr,
+    "go1_stand": partial(stand, "go1_stand", "go1"),
+    "go1_trot": partial(trot, "go1_trot", "go1"),
+    "go2_stand": partial(stand, "go2_stand", "go2"),
+    "go2_trot": partial(trot, "go2_trot", "go2"),
+    "panda_circle": partial(circle, "panda_circle", "panda"),
+    "panda_pick_place": partial(tabletop, "panda_pick_place", "panda", _TABLETOP),
     "quadrotor_pd": partial(quadrotor, "quadrotor_pd", "quadrotor"),
     "quadrotor_wrench_pd": partial(quadrotor, "quadrotor_wrench_pd", "quadrotor_wrench"),
-    "quadruped_stand": quadruped_stand,
-    "quadruped_trot": quadruped_trot,
+    "quadruped_stand": partial(stand, "quadruped_stand", "quadruped"),
+    "quadruped_trot": partial(trot, "quadruped_trot", "quadruped"),
+    "so101_circle": so101_circle,
+    "so101_pick_place": partial(tabletop, "so101_pick_place", "so101", _SO101),
+    "ur5_circle": partial(circle, "ur5_circle", "ur5"),
+    "ur5_push": partial(tabletop, "ur5_push", "ur5", _FLANGE),
+    "xarm7_circle": partial(circle, "xarm7_circle", "xarm7"),
+    "xarm7_push": partial(tabletop, "xarm7_push", "xarm7", _FLANGE),
 }
 
 _SHAPES: dict[str, tuple[int, ...]] = {

@@ -52,7 +52,7 @@ class SteadyStateTrim:
 
     The command leads the wanted position by the integral of what the joint is short of it. A position-controlled joint
     follows a moving target late by its damping over its stiffness; that part of the error is expected and not
-    integrated. Prismatic joints are left alone: a gripper that holds something is meant to be short of its target.
+    integrated. The gripper is left alone: when it holds something it is meant to be short of its target.
     """
 
     def __init__(self, robot: RobotSpec, gain: float, limit: float):
@@ -63,15 +63,18 @@ class SteadyStateTrim:
             limit: largest trim of a joint, rad.
         """
         self._gain = gain
-        self._limit = np.array([0.0 if joint.kind == "prismatic" else limit for joint in robot.joints])
+        gripper = robot.gripper.joint if robot.gripper else None
+        self._limit = np.array([0.0 if joint.name == gripper else limit for joint in robot.joints])
         self._lag = np.array([max(joint.damping / joint.stiffness, _SHORTEST_LAG) for joint in robot.joints])
+        self._lower, self._upper = robot.lower, robot.upper
         self._trim = np.zeros(len(robot.joints))
         self._expected: np.ndarray | None = None
 
     def command(self, wanted: np.ndarray, measured: np.ndarray, dt: float) -> np.ndarray:
-        """Returns the joint command, rad (m), for the next `dt` s; arrays hold the commanded joints, shape (n,)."""
+        """Returns the joint command, rad (m), for the next `dt` s, within the position limits; arrays hold the commanded joints, (n,)."""
         if self._expected is None:
             self._expected = measured.copy()
         self._trim = np.clip(self._trim + self._gain * dt * (self._expected - measured), -self._limit, self._limit)
         self._expected += (wanted - self._expected) * -np.expm1(-dt / self._lag)
-        return wanted + self._trim
+        command: np.ndarray = np.clip(wanted + self._trim, self._lower, self._upper)
+        return command

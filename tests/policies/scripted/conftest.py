@@ -54,7 +54,7 @@ def play(
             return seen if command is None else seen.told(np.array(command), seen.instruction)
 
     spec = load_robot(robot)
-    task = load_task(world) if world in task_names() else None
+    task = load_task(world, robot) if world in task_names() else None
     guarded = GuardedRobot(Simulation(spec, task or world), Guard(spec))
     runner, stage = PolicyRunner(load_policy(bundle, spec), seed), SafetyStage(spec, PassThrough())
     monitor = TaskMonitor(task, spec) if task else None

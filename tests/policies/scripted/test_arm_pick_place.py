@@ -1,5 +1,7 @@
 """Tests of ros_rl.policies.scripted.arm_pick_place: it does its tasks, also when the world does not keep still."""
 
+import dataclasses
+
 import mujoco
 import numpy as np
 import pytest
@@ -63,6 +65,13 @@ def test_it_says_that_it_is_privileged():
     assert load_bundle("arm_pick_place").spec.privileged
 
 
-def test_a_robot_without_gripper_is_refused():
-    with pytest.raises(UserError, match="robot 'quadruped' has no prismatic joint"):
-        ArmPickPlace(load_bundle("arm_pick_place"), load_robot("quadruped"))
+def test_a_robot_without_gripper_pushes_and_refuses_the_rest():
+    policy = ArmPickPlace(load_bundle("arm_pick_place"), dataclasses.replace(load_robot("arm"), gripper=None))
+    policy.reset(0, "push the button")
+    with pytest.raises(UserError, match=r"robot 'arm' has no gripper in its robot\.yaml, which 'put the red block in the bowl' needs"):
+        policy.reset(0, "put the red block in the bowl")
+
+
+def test_a_robot_without_tool_is_refused():
+    with pytest.raises(UserError, match="robot 'arm' has no tool_frame"):
+        ArmPickPlace(load_bundle("arm_pick_place"), dataclasses.replace(load_robot("arm"), tool_frame=None))

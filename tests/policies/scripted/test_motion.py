@@ -40,9 +40,9 @@ def test_trim_removes_sag_but_neither_lag_nor_grip():
     dt, sag = 0.005, np.full(8, 0.01)
     for speed in (0.0, 0.2):
         trim = SteadyStateTrim(robot, gain=4.0, limit=0.05)
-        actual, wanted = np.zeros(8), np.zeros(8)
+        actual, wanted = robot.home.copy(), robot.home
         for tick in range(1000):
-            wanted = np.full(8, speed * tick * dt)
+            wanted = robot.home + speed * tick * dt * (np.arange(8) < 7)
             command = trim.command(wanted, actual - sag, dt)
             actual += (command - actual) * -np.expm1(-dt / lag)
         np.testing.assert_allclose((command - wanted)[:7], sag[:7], rtol=0.02)
@@ -53,5 +53,13 @@ def test_trim_is_limited():
     robot = load_robot("arm")
     trim = SteadyStateTrim(robot, gain=4.0, limit=0.05)
     for _ in range(1000):
-        command = trim.command(np.ones(8), np.zeros(8), 0.01)
-    np.testing.assert_allclose(command[:7], 1.05)
+        command = trim.command(robot.home + 0.1, robot.home, 0.01)
+    np.testing.assert_allclose((command - robot.home)[:7], 0.15)
+
+
+def test_trim_does_not_ask_for_more_than_the_joints_have():
+    robot = load_robot("arm")
+    trim = SteadyStateTrim(robot, gain=4.0, limit=0.05)
+    for _ in range(1000):
+        command = trim.command(robot.upper, robot.upper - 1.0, 0.01)
+    np.testing.assert_array_equal(command, robot.upper)

@@ -248,7 +248,9 @@ def launch_description(bringup: str) -> "LaunchDescription":
                 output="screen",
             )
 
-            def ended(event: Any, _: Any, name: str = description.executable) -> list[Any]:
+            def ended(event: Any, context: Any, name: str = description.executable) -> list[Any]:
+                if context.is_shutdown:
+                    return []
                 if ends_the_graph(name, event.returncode):
                     return [EmitEvent(event=Shutdown(reason=f"{name} ended"))]
                 return [LogInfo(msg=obituary(name, event.returncode))]

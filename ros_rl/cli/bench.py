@@ -1,6 +1,7 @@
 """`ros-rl bench`: measurements, as ratios within one run."""
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,7 +72,7 @@ class BenchSim:
         """Returns 0."""
         from ros_rl.sim.bench import SUBJECTS, measure
 
-        names = self.subjects.split(",")
+        names = list(dict.fromkeys(name.strip() for name in self.subjects.split(",")))
         for name in names:
             if name not in SUBJECTS:
                 raise unknown("subject", name, SUBJECTS)
@@ -79,10 +80,11 @@ class BenchSim:
             raise UserError(
                 f"--envs, --steps and --repetitions must be from 1 to 10000, got {self.envs}, {self.steps} and {self.repetitions}"
             )
+        if self.out is not None:
+            _check_writable(self.out)
         with tqdm(total=len(names) * (self.repetitions + 1), unit="turn", disable=None) as bar:
             result = measure(names, self.envs, self.steps, self.repetitions, bar.update)
         if self.out is not None:
-            self.out.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self.out, (json.dumps(result, indent=2) + "\n").encode())
         if self.json:
             print(json.dumps(result))
@@ -93,3 +95,15 @@ class BenchSim:
             gymnasium = f"{ratio['gymnasium']:.2f} × Gymnasium ({figures['faster_gymnasium']})"
             print(f"{name:<13} {rates['ours']:>8} steps/s  {gymnasium}{envpool}, {ratio['rollout']:.2f} of mujoco.rollout")
         return 0
+
+
+def _check_writable(out: Path) -> None:
+    """Makes the folder of a file and refuses a place where none can be written, before minutes of measuring are lost."""
+    if out.is_dir():
+        raise UserError(f"--out {out} is a folder, it must be a file")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: its folder cannot be made ({error.strerror})") from None
+    if not os.access(out.parent, os.W_OK):
+        raise UserError(f"--out {out}: its folder cannot be written to")

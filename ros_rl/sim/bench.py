@@ -21,6 +21,7 @@ from ros_rl.sim.task_env import TaskVectorEnv
 from ros_rl.sim.vector_env import BatchVectorEnv
 
 _FULL = mujoco.mjtState.mjSTATE_FULLPHYSICS
+_STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 
 Timed = Callable[[], float]  # does the work once and returns the seconds that it took
 
@@ -85,8 +86,11 @@ def _subject(subject: Subject, envs: int, steps: int, repetitions: int, progress
             stack.callback(env.close)
             contestants[f"gymnasium_{mode}"] = _stepping(env, actions)
         if subject.envpool is not None and _has_envpool():
-            contestants["envpool"] = _stepping(_envpool(subject.envpool, envs), actions, seed=None)  # its seeds are those it was made with
-        contestants["rollout"] = _rollout(ours, actions)
+            pool = _envpool(subject.envpool, envs)
+            stack.callback(pool.close)
+            contestants["envpool"] = _stepping(pool, actions, seed=None)  # its seeds are those it was made with
+        workers = stack.enter_context(Rollout(nthread=_cpus()))
+        contestants["rollout"] = _rollout(workers, ours.sim.mj, _replay(subject, ours, actions))
         turns = []
         for _ in range(repetitions + 1):
             turns.append({name: contestant() for name, contestant in contestants.items()})
@@ -122,29 +126,63 @@ def _stepping(env: Any, actions: np.ndarray, seed: int | None = 0) -> Timed:
     return run
 
 
-def _rollout(env: BatchVectorEnv, actions: np.ndarray) -> Timed:
-    """Times MuJoCo's own threaded rollout of the same model with the same physics steps, in one call that returns all states."""
+@dataclass(frozen=True, eq=False)
+class _Replay:
+    """What MuJoCo's rollout needs to go through the same physics steps.
+
+    Attributes:
+        initial: full physics states, shape (n, nstate).
+        warmstart: accelerations that the solver starts from, shape (n, nv).
+        controls: what the actuators are told in every physics step, shape (n, steps, nu).
+    """
+
+    initial: np.ndarray
+    warmstart: np.ndarray
+    controls: np.ndarray
+
+
+def _replay(subject: Subject, env: BatchVectorEnv, actions: np.ndarray) -> _Replay:
+    """Records what actions, shape (steps, n, k), come to: limits cut a command by where the joints are, in every control period.
+
+    Where an episode ends, the rollout has no initial state to go on from: it stays with the same controls.
+    """
     env.reset(seed=0)
     mj, envs = env.sim.mj, len(env.sim)
+    initial, warmstart = np.empty((envs, mujoco.mj_stateSize(mj, _FULL))), np.empty((envs, mj.nv))
     data = mujoco.MjData(mj)
-    initial = np.empty((envs, mujoco.mj_stateSize(mj, _FULL)))
-    for copy, state in enumerate(initial):
-        env.sim.copy_into(data, copy)
-        mujoco.mj_getState(mj, data, state, _FULL)
-    if isinstance(env, TaskVectorEnv):
-        substeps = env.periods * env.model.substeps
-        controls = np.zeros((envs, len(actions), mj.nu))
-        controls[..., env.model.actuators] = env.command(actions.astype(float)).swapaxes(0, 1)
-    else:
-        substeps, controls = FRAME_SKIP, actions.astype(float).swapaxes(0, 1)
-    controls = np.repeat(controls, substeps, axis=1)
+    for copy, state in enumerate(env.sim.snapshot()):
+        mujoco.mj_setState(mj, data, state, _STATE)
+        mujoco.mj_getState(mj, data, initial[copy], _FULL)
+        warmstart[copy] = data.qacc_warmstart
+    if not isinstance(env, TaskVectorEnv):
+        return _Replay(initial, warmstart, _recorded(env, actions, FRAME_SKIP))
+    # One step of this one is one control period, so that what is sent in each can be seen.
+    periods = gymnasium.make_vec(subject.ours, num_envs=envs, vectorization_mode="vector_entry_point", action_rate=env.robot.control_rate)
+    assert isinstance(periods, TaskVectorEnv)
+    try:
+        return _Replay(initial, warmstart, _recorded(periods, np.repeat(actions, env.periods, axis=0), env.model.substeps))
+    finally:
+        periods.close()
+
+
+def _recorded(env: BatchVectorEnv, actions: np.ndarray, substeps: int) -> np.ndarray:
+    """Returns the controls of an environment that holds them for all physics steps of its step, shape (n, steps · substeps, nu)."""
+    env.reset(seed=0)
+    controls = np.empty((len(env.sim), len(actions), env.sim.mj.nu))
+    for step, row in enumerate(actions):
+        env.step(row)
+        controls[:, step] = env.sim.ctrl
+    return np.repeat(controls, substeps, axis=1)
+
+
+def _rollout(pool: Rollout, mj: mujoco.MjModel, replay: _Replay) -> Timed:
+    """Times MuJoCo's own threaded rollout of the same model with the same physics steps, in one call that returns all states."""
     workers = [mujoco.MjData(mj) for _ in range(_cpus())]
-    states = np.empty((envs, controls.shape[1], initial.shape[1]))
-    pool = Rollout(nthread=len(workers))
+    states = np.empty((*replay.controls.shape[:2], replay.initial.shape[1]))
 
     def run() -> float:
         start = time.perf_counter()
-        pool.rollout(mj, workers, initial, controls, state=states)
+        pool.rollout(mj, workers, replay.initial, replay.controls, initial_warmstart=replay.warmstart, state=states)
         return time.perf_counter() - start
 
     return run

@@ -10,6 +10,7 @@ from ros_rl.sim.task import task_names
 
 NAMESPACE = "ros_rl"
 _BENCHMARKS = ("HalfCheetah", "Ant")
+_EPISODE_STEPS = 1000  # of a benchmark, as Gymnasium registers its own
 
 
 def task_id(task: str) -> str:
@@ -35,6 +36,7 @@ def _register() -> None:
             f"{NAMESPACE}/{name}-v0",
             entry_point=f"ros_rl.sim.locomotion_env:{name}Env",
             vector_entry_point=f"ros_rl.sim.locomotion_env:{name}VectorEnv",
+            max_episode_steps=_EPISODE_STEPS,
         )
 
 

@@ -15,6 +15,7 @@ from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
 from mujoco import mjtStage
 
+from ros_rl.errors import UserError
 from ros_rl.robots.spec import Camera
 from ros_rl.sim.batch import ModelBatch
 from ros_rl.sim.build import quieten_mujoco
@@ -50,7 +51,7 @@ class _LocomotionVectorEnv(BatchVectorEnv):
         unseen: int,
         extra: int,
         num_envs: int,
-        max_episode_steps: int,
+        max_episode_steps: int | None,
         render_mode: str | None,
         autoreset_mode: AutoresetMode | str,
         threads: int | None,
@@ -58,7 +59,10 @@ class _LocomotionVectorEnv(BatchVectorEnv):
     ):
         self.copies = ModelBatch(name, model, num_envs, threads, persistent)
         self.dt = model.opt.timestep * FRAME_SKIP
-        self.max_episode_steps = max_episode_steps
+        unlimited = max_episode_steps in (None, -1)
+        if not unlimited and not (isinstance(max_episode_steps, int | np.integer) and max_episode_steps >= 1):
+            raise UserError(f"max_episode_steps must be a whole number from 1 on, or -1 for no limit, got {max_episode_steps!r}")
+        self._episode_steps = np.inf if unlimited else max_episode_steps
         self._unseen = unseen
         self._elapsed = np.zeros(num_envs, dtype=int)
         self._action = np.zeros((num_envs, model.nu))
@@ -96,8 +100,10 @@ class _LocomotionVectorEnv(BatchVectorEnv):
         self.copies.advance(FRAME_SKIP, copies, mjtStage.mjSTAGE_NONE)
         self.copies.check()
 
-    def _late(self, terminated: np.ndarray) -> np.ndarray:
-        return (self._elapsed >= self.max_episode_steps) & ~terminated
+    def _late(self) -> np.ndarray:
+        """Tells where the time is up, shape (n,), as Gymnasium's wrapper does: in a step that terminates the episode too."""
+        late: np.ndarray = self._elapsed >= self._episode_steps
+        return late
 
 
 class HalfCheetahVectorEnv(_LocomotionVectorEnv):
@@ -106,15 +112,15 @@ class HalfCheetahVectorEnv(_LocomotionVectorEnv):
     def __init__(
         self,
         num_envs: int = 1,
-        max_episode_steps: int = 1000,
+        max_episode_steps: int | None = 1000,
         render_mode: str | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         threads: int | None = None,
     ):
-        """Builds the copies; `threads` step them, None means one per CPU.
+        """Builds the copies; `threads` step them, None means one per CPU. Without `max_episode_steps` (None or -1) there is no time limit.
 
         Raises:
-            UserError: there is no such mode, or not a single copy.
+            UserError: there is no such mode, or not a single copy or step.
         """
         model = _load("half_cheetah.xml")
         super().__init__(model, "half_cheetah", 1, 0, num_envs, max_episode_steps, render_mode, autoreset_mode, threads)
@@ -139,9 +145,8 @@ class HalfCheetahVectorEnv(_LocomotionVectorEnv):
         position = self.copies.qpos[:, 0].copy()
         velocity = (position - self._before) / self.dt
         cost = 0.1 * np.square(self._action).sum(axis=1)
-        terminated = np.zeros(self.num_envs, dtype=bool)
         info = {"x_position": position, "x_velocity": velocity, "reward_forward": velocity.copy(), "reward_ctrl": -cost}
-        return velocity - cost, terminated, self._late(terminated), info
+        return velocity - cost, np.zeros(self.num_envs, dtype=bool), self._late(), info
 
 
 class AntVectorEnv(_LocomotionVectorEnv):
@@ -150,15 +155,15 @@ class AntVectorEnv(_LocomotionVectorEnv):
     def __init__(
         self,
         num_envs: int = 1,
-        max_episode_steps: int = 1000,
+        max_episode_steps: int | None = 1000,
         render_mode: str | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         threads: int | None = None,
     ):
-        """Builds the copies; `threads` step them, None means one per CPU.
+        """Builds the copies; `threads` step them, None means one per CPU. Without `max_episode_steps` (None or -1) there is no time limit.
 
         Raises:
-            UserError: there is no such mode, or not a single copy.
+            UserError: there is no such mode, or not a single copy or step.
         """
         model = _load("ant.xml")
         super().__init__(
@@ -214,20 +219,20 @@ class AntVectorEnv(_LocomotionVectorEnv):
             "reward_survive": healthy.astype(float),
         }
         reward = velocity[:, 0] + healthy - (action_cost + contact_cost)
-        return reward, ~healthy, self._late(~healthy), info
+        return reward, ~healthy, self._late(), info
 
 
 class HalfCheetahEnv(BatchOfOneEnv):
     """One HalfCheetah."""
 
-    def __init__(self, render_mode: str | None = None, max_episode_steps: int = 1000):
-        """Builds the environment."""
-        super().__init__(HalfCheetahVectorEnv(1, max_episode_steps, None, AutoresetMode.DISABLED, 1), render_mode)
+    def __init__(self, render_mode: str | None = None):
+        """Builds the environment; its time limit is the wrapper that `gymnasium.make` puts around it."""
+        super().__init__(HalfCheetahVectorEnv(1, None, None, AutoresetMode.DISABLED, 1), render_mode)
 
 
 class AntEnv(BatchOfOneEnv):
     """One Ant."""
 
-    def __init__(self, render_mode: str | None = None, max_episode_steps: int = 1000):
-        """Builds the environment."""
-        super().__init__(AntVectorEnv(1, max_episode_steps, None, AutoresetMode.DISABLED, 1), render_mode)
+    def __init__(self, render_mode: str | None = None):
+        """Builds the environment; its time limit is the wrapper that `gymnasium.make` puts around it."""
+        super().__init__(AntVectorEnv(1, None, None, AutoresetMode.DISABLED, 1), render_mode)

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 import ros_rl.sim.gym  # noqa: F401
+from ros_rl.errors import UserError
+from ros_rl.sim.locomotion_env import HalfCheetahVectorEnv
 
 STEPS = 100
 
@@ -47,3 +49,49 @@ def test_the_time_limit_truncates(name):
     zeros = np.zeros(env.action_space.shape)
     assert [env.step(zeros)[3].all() for _ in range(4)] == [False, False, True, False]
     assert [env.step(zeros)[3].all() for _ in range(3)] == [False, False, True]
+
+
+@pytest.mark.parametrize("name", ["HalfCheetah", "Ant"])
+def test_an_episode_lasts_as_long_as_gymnasiums_or_as_asked_for(name):
+    assert gymnasium.spec(f"ros_rl/{name}-v0").max_episode_steps == gymnasium.spec(f"{name}-v5").max_episode_steps == 1000
+    for steps, last in (({}, 1000), ({"max_episode_steps": 1500}, 1500)):
+        single = gymnasium.make(f"ros_rl/{name}-v0", **steps)
+        batch = gymnasium.make_vec(f"ros_rl/{name}-v0", num_envs=1, vectorization_mode="vector_entry_point", **steps)
+        assert single.spec.max_episode_steps == batch.spec.kwargs["max_episode_steps"] == last
+        zeros = np.zeros(single.action_space.shape)
+        single.reset(seed=0)
+        batch.reset(seed=0)
+        ends = [(single.step(zeros)[3], batch.step(zeros[None])[3][0]) for _ in range(last)]
+        assert ends[-1] == (True, True) and not any(map(any, ends[:-1]))
+
+
+@pytest.mark.parametrize("steps", [None, -1])
+def test_an_episode_without_a_limit(steps):
+    env = HalfCheetahVectorEnv(1, steps)
+    env.reset(seed=0)
+    assert not any(env.step(np.zeros((1, 6)))[3][0] for _ in range(1100))
+
+
+def test_a_last_step_that_terminates_is_truncated_too_as_gymnasium_has_it():
+    """The ant falls on its back in the course of these actions; the limit is put on that very step."""
+    actions = np.random.default_rng(0).uniform(-1.0, 1.0, (400, 1, 8))
+
+    def first_end(env):
+        env.reset(seed=0)
+        for step, row in enumerate(actions, 1):
+            _, _, terminated, truncated, _ = env.step(row)
+            if terminated[0] or truncated[0]:
+                return step, bool(terminated[0]), bool(truncated[0])
+        raise AssertionError("the ant did not fall")
+
+    step, *_ = first_end(both("Ant", 1)[0])
+    limited = [gymnasium.make_vec("ros_rl/Ant-v0", vectorization_mode="vector_entry_point", max_episode_steps=step)]
+    limited.append(gymnasium.make_vec("Ant-v5", vectorization_mode="sync", max_episode_steps=step))
+    limited.append(gymnasium.make_vec("ros_rl/Ant-v0", vectorization_mode="sync", max_episode_steps=step))
+    assert [first_end(env) for env in limited] == [(step, True, True)] * 3
+
+
+@pytest.mark.parametrize("steps", [0, -2, 1.5, "x"])
+def test_a_limit_that_is_none_is_refused(steps):
+    with pytest.raises(UserError, match=f"max_episode_steps must be a whole number from 1 on, or -1 for no limit, got {steps!r}"):
+        HalfCheetahVectorEnv(1, steps)

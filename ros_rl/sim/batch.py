@@ -45,10 +45,11 @@ class ModelBatch:
             persistent: keeps a `mujoco.MjData` for each copy, so that `data` gives all that was derived in its last step.
 
         Raises:
-            UserError: there is not a single copy.
+            UserError: there is not a single copy or thread.
         """
-        if n < 1:
-            raise UserError(f"{n} copies of '{name}' were asked for, there must be at least 1")
+        _check_count(f"copies of '{name}'", n)
+        if threads is not None:
+            _check_count("threads", threads)
         self.name, self.mj = name, mj
         self._batch = Batch(mj, n, threads or 0, persistent)
         self._scratch = mujoco.MjData(mj)
@@ -167,9 +168,17 @@ class BatchSim(ModelBatch):
             copies: indices, shape (k,).
             seeds: one for each, shape (k,).
             task: what the states are drawn from; None puts the robots at home.
+
+        Raises:
+            UserError: see `ros_rl.sim.reset.reset`.
         """
         states = np.empty((len(copies), self._batch.nstate))
         for state, seed in zip(states, seeds, strict=True):
             reset(self.model, self._scratch, task, int(seed))
             mujoco.mj_getState(self.mj, self._scratch, state, _STATE)
         self.restore(states, copies)
+
+
+def _check_count(what: str, number: object) -> None:
+    if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
+        raise UserError(f"{number!r} {what} were asked for, it must be a whole number from 1 on")

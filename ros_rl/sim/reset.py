@@ -24,8 +24,11 @@ def reset(model: SimModel, data: mujoco.MjData, task: Task | None, seed: int) ->
         seed: of the random draw.
 
     Raises:
-        UserError: the task speaks of joints or objects that are not there, or its objects do not fit side by side.
+        UserError: the task is another robot's, speaks of joints or objects that are not there, or its objects do not fit side
+            by side.
     """
+    if task is not None:
+        task.check_robot(model.spec.name)
     draw = np.random.default_rng(seed)
     ranges = Reset() if task is None else task.reset
     mujoco.mj_resetData(model.mj, data)

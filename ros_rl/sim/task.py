@@ -220,13 +220,17 @@ class Task:
     reward: Reward
 
     def check_robot(self, name: str) -> None:
-        """Refuses another robot than the task's.
+        """Refuses another robot than the one that the task was loaded for.
 
         Raises:
             UserError: names the file and both robots.
         """
-        if name != self.robot:
-            raise _not_for(self.path, [self.robot], name)
+        if name == self.robot:
+            return
+        if name in self.robots:
+            mend = f"load_task(..., '{name}') loads it for that one"
+            raise UserError(f"{self.path}: task was loaded for robot '{self.robot}', not for '{name}'; {mend}")
+        raise _not_for(self.path, self.robots, name)
 
 
 def _not_for(path: Path, robots: Sequence[str], name: str) -> UserError:

@@ -54,7 +54,7 @@ class TaskVectorEnv(BatchVectorEnv):
         robot: str | Path | None = None,
         action_rate: float | None = None,
         privileged: bool = False,
-        cameras: Sequence[str] = (),
+        cameras: str | Sequence[str] = (),
         render_mode: str | None = None,
         render_camera: str | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
@@ -69,7 +69,8 @@ class TaskVectorEnv(BatchVectorEnv):
             action_rate: Hz, a whole fraction of the robot's control rate; None takes the highest one up to 50 Hz.
             privileged: adds simulator state to the observation: poses of objects, joints of the scene, the true pose and velocity
                 of a floating base. A policy that reads it cannot run on a robot.
-            cameras: makes the observation a dict of ``state`` and an image for each of these cameras, taken at the camera's rate.
+            cameras: makes the observation a dict of ``state`` and an image for each of these cameras (or of this one), taken at the
+                camera's rate.
             render_mode: "rgb_array" or None.
             render_camera: which camera `render` uses; None takes one that follows the robot, else the first of the scene.
             autoreset_mode: what happens after an episode's end.
@@ -80,14 +81,15 @@ class TaskVectorEnv(BatchVectorEnv):
         """
         self.robot = load_robot(load_task(task).robot if robot is None else robot)
         self.task = load_task(task, self.robot.name)
+        self.periods = _periods(self.robot, action_rate, self.task.time_limit)
         self.model = build(self.robot, self.task.scene)
+        cameras = (cameras,) if isinstance(cameras, str) else tuple(cameras)
         for camera in cameras:
             if camera not in self.model.cameras:
                 raise unknown("camera", camera, self.model.cameras)
-        self.periods = _periods(self.robot, action_rate)
         self.action_rate = self.robot.control_rate / self.periods
         self.copies = BatchSim(self.model, num_envs, threads)
-        self.cameras = tuple(cameras)
+        self.cameras = cameras
         self._monitor = BatchMonitor(self.task, self.robot, (num_envs,))
         self._limits = CommandLimits(self.robot)
         self._target = np.zeros((num_envs, len(self.robot.joints)))
@@ -178,7 +180,7 @@ class TaskEnv(BatchOfOneEnv):
         robot: str | Path | None = None,
         action_rate: float | None = None,
         privileged: bool = False,
-        cameras: Sequence[str] = (),
+        cameras: str | Sequence[str] = (),
         render_mode: str | None = None,
         render_camera: str | None = None,
     ):
@@ -189,13 +191,19 @@ class TaskEnv(BatchOfOneEnv):
         super().__init__(vector, render_mode)
 
 
-def _periods(spec: RobotSpec, action_rate: float | None) -> int:
-    """Returns how many control periods an action lasts."""
+def _periods(spec: RobotSpec, action_rate: float | None, time_limit: float) -> int:
+    """Returns how many control periods an action lasts; none is longer than an episode, `time_limit` in s."""
     if action_rate is None:
         return max(1, math.ceil(spec.control_rate / _USUAL_RATE - 1e-9))
+    if isinstance(action_rate, bool) or not isinstance(action_rate, int | float | np.integer | np.floating):
+        raise UserError(f"action_rate is {action_rate!r}, it must be a number, in Hz")
     if not 0 < action_rate <= spec.control_rate:
         raise UserError(
             f"action_rate is {action_rate:g} Hz, it must be above 0 and at most {spec.control_rate:g}, the rate of '{spec.name}'"
+        )
+    if action_rate * time_limit < 1.0 - 1e-9:
+        raise UserError(
+            f"action_rate is {action_rate:g} Hz, so that an action would last longer than the task's time limit, {time_limit:g} s"
         )
     periods = round(spec.control_rate / action_rate)
     if abs(periods * action_rate - spec.control_rate) > 1e-9 * spec.control_rate:

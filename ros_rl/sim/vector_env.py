@@ -70,7 +70,7 @@ class BatchVectorEnv(gymnasium.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
         self.sim = sim
         self.rate = rate
         self.autoreset_mode = AutoresetMode(autoreset_mode)
-        self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(rate), "autoreset_mode": self.autoreset_mode}
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": _fps(rate), "autoreset_mode": self.autoreset_mode}
         self.render_mode = render_mode
         self.render_camera = _camera(scenery, render_camera)
         self.num_envs = len(sim)
@@ -117,7 +117,7 @@ class BatchVectorEnv(gymnasium.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
             options: nothing but "reset_mask".
 
         Raises:
-            UserError: seeds or mask do not fit the number of copies.
+            UserError: a seed is no whole number from 0 on; seeds or mask do not fit the number of copies.
         """
         copies = np.flatnonzero(self._mask(options))
         self._begin(copies, [self._seeds(seed)[copy] for copy in copies])
@@ -179,18 +179,19 @@ class BatchVectorEnv(gymnasium.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
         seeds = [None] * len(copies) if seeds is None else seeds
         for copy, seed in zip(copies, seeds, strict=True):
             if seed is not None:
-                self.generators[copy] = seeding.np_random(int(seed))[0]
-        self.begin(copies, [None if seed is None else int(seed) for seed in seeds])
+                self.generators[copy] = seeding.np_random(seed)[0]
+        self.begin(copies, list(seeds))
         self._ended[copies] = False
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
         if seed is None:
             return [None] * self.num_envs
-        if isinstance(seed, int | np.integer):
-            return [int(seed) + copy for copy in range(self.num_envs)]
+        if not isinstance(seed, Sequence | np.ndarray) or np.ndim(seed) == 0:
+            first = _seed(seed)
+            return [first + copy for copy in range(self.num_envs)]
         if len(seed) != self.num_envs:
             raise UserError(f"{len(seed)} seeds for {self.num_envs} environments; one for each is needed, or a single number")
-        return list(seed)
+        return [None if entry is None else _seed(entry) for entry in seed]
 
     def _mask(self, options: dict[str, Any] | None) -> np.ndarray:
         unknown_options = set(options or {}) - {"reset_mask"}
@@ -244,7 +245,7 @@ class BatchOfOneEnv(gymnasium.Env[Any, np.ndarray]):
             raise unknown("render mode", str(render_mode), self.metadata["render_modes"])
         self.vector = vector
         self.render_mode = render_mode
-        self.metadata = {**type(self).metadata, "render_fps": round(vector.rate)}
+        self.metadata = {**type(self).metadata, "render_fps": _fps(vector.rate)}
         self.observation_space, self.action_space = vector.single_observation_space, vector.single_action_space
         self._viewer: Viewer | None = None
         if render_mode == "human":
@@ -255,7 +256,7 @@ class BatchOfOneEnv(gymnasium.Env[Any, np.ndarray]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
         """Starts a new episode; a seed gives the initial state that `MujocoRobot` has for it."""
-        super().reset(seed=seed)
+        super().reset(seed=None if seed is None else _seed(seed))
         self.vector.generators[0] = self.np_random
         observation, info = self.vector.reset(seed=[seed], options=options)
         self._np_random = self.vector.generators[0]
@@ -289,12 +290,22 @@ class BatchOfOneEnv(gymnasium.Env[Any, np.ndarray]):
         self._pacer.wait()
 
 
+def _seed(seed: object) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise UserError(f"a seed is a whole number from 0 on, got {seed!r}")
+    return int(seed)
+
+
 def _camera(scenery: Scenery, name: str | None) -> str:
     if name is None:
         return "follow" if "follow" in scenery.cameras else next(iter(scenery.cameras))
     if name not in scenery.cameras:
         raise unknown("camera", name, scenery.cameras)
     return name
+
+
+def _fps(rate: float) -> int:
+    return max(1, round(rate))
 
 
 def _row(observation: Any, copy: int) -> Any:

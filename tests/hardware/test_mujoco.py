@@ -247,6 +247,11 @@ def test_a_restored_camera_goes_on_with_its_last_frame():
     robot.close()
 
 
+def test_a_task_that_was_loaded_for_another_robot_is_refused():
+    with pytest.raises(UserError, match="task was loaded for robot 'arm', not for 'panda'"):
+        MujocoRobot(dataclasses.replace(load_robot("arm"), name="panda"), load_task("push_button"))
+
+
 def test_unknown_camera():
     with pytest.raises(UserError, match="unknown camera 'wirst', did you mean 'wrist'"):
         make("arm", "floor", cameras=("wirst",))

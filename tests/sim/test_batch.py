@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ros_rl.errors import RobotFault
+from ros_rl.errors import RobotFault, UserError
 from ros_rl.hardware.interface import JointCommand
 from ros_rl.hardware.mujoco import MujocoRobot
 from ros_rl.robots.spec import load_robot
@@ -90,3 +90,18 @@ def test_a_command_that_is_no_number_is_a_fault():
     batch = BatchSim(build(load_robot("cartpole"), "floor"), COPIES, threads=2)
     with pytest.raises(RobotFault, match="copy 2"):
         batch.step(np.array([[0.0], [0.0], [np.nan]]))
+
+
+def test_a_task_that_was_loaded_for_another_robot_is_refused():
+    model, task = build(load_robot("cartpole"), "floor"), load_task("push_button")
+    with pytest.raises(UserError, match=r"push_button\.yaml: task 'push_button' is for the robots arm, .*, not for 'cartpole'"):
+        BatchSim(model, 1).reset([0], [0], task)
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, "3", True])
+def test_copies_and_threads_are_whole_numbers(number):
+    model = build(load_robot("cartpole"), "floor")
+    with pytest.raises(UserError, match=f"{number!r} copies of 'cartpole' were asked for, it must be a whole number from 1 on"):
+        BatchSim(model, number)
+    with pytest.raises(UserError, match=f"{number!r} threads were asked for, it must be a whole number from 1 on"):
+        BatchSim(model, 1, number)

@@ -99,6 +99,10 @@ def test_unknown_task():
 def test_a_task_for_another_robot_is_refused():
     with pytest.raises(UserError, match="is for the robot 'cartpole', not for 'arm'"):
         TaskMonitor(load_task("cartpole_balance"), load_robot("arm"))
+    message = "task was loaded for robot 'arm', not for 'panda'; load_task(..., 'panda') loads it for that one"
+    with pytest.raises(UserError) as caught:
+        TaskMonitor(load_task("push_button"), dataclasses.replace(load_robot("arm"), name="panda"))
+    assert str(caught.value) == f"{load_task('push_button').path}: {message}"
 
 
 def test_a_joint_that_the_robot_lacks_is_refused(tmp_path):

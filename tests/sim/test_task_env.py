@@ -118,6 +118,18 @@ def test_an_action_lasts_a_whole_number_of_control_periods():
         make("cartpole_balance", action_rate=30.0)
     with pytest.raises(UserError, match="action_rate is 0 Hz, it must be above 0 and at most 100, the rate of 'cartpole'"):
         make("cartpole_balance", action_rate=0.0)
+    with pytest.raises(UserError, match="action_rate is 'fast', it must be a number, in Hz"):
+        make("cartpole_balance", action_rate="fast")
+
+
+def test_an_action_may_last_an_episode_and_no_longer():
+    limit = load_task("cartpole_balance").time_limit
+    slow = make("cartpole_balance", action_rate=1 / limit)
+    assert slow.vector.periods == limit * 100 and slow.metadata["render_fps"] == slow.vector.metadata["render_fps"] == 1
+    with pytest.raises(
+        UserError, match=f"action_rate is 1e-06 Hz, so that an action would last longer than the task's time limit, {limit:g} s"
+    ):
+        make("cartpole_balance", action_rate=1e-6)
 
 
 def test_observations_are_in_their_space_whatever_happens():
@@ -211,6 +223,9 @@ def test_images_are_what_the_robots_camera_sees():
     later = env.step(np.ones(8))[0]["wrist"]
     assert (later != before).any()
     np.testing.assert_array_equal(seen["wrist"], before)
+    one = make("push_button", cameras="wrist")
+    assert one.observation_space == env.observation_space
+    np.testing.assert_array_equal(one.reset(seed=4)[0]["wrist"], before)
 
 
 def test_a_picture():
@@ -264,6 +279,7 @@ def test_a_window_shows_every_state(monkeypatch):
         ({"robot": "quadroped"}, "unknown robot 'quadroped', did you mean 'quadruped'"),
         ({"robot": "arm"}, "is for the robot 'cartpole', not for 'arm'"),
         ({"cameras": ["wrist"]}, r"unknown camera 'wrist' \(known: front, overhead\)"),
+        ({"cameras": "wrist"}, r"unknown camera 'wrist' \(known: front, overhead\)"),
         ({"render_camera": "frnt"}, "unknown camera 'frnt', did you mean 'front'"),
         ({"task": "cartpole_balanse"}, "unknown task 'cartpole_balanse', did you mean 'cartpole_balance'"),
     ],
@@ -286,5 +302,5 @@ def test_bad_actions_are_one_line():
     single.reset(seed=0)
     with pytest.raises(UserError, match=r"the action must have the shape \(1,\), got \(2,\)"):
         single.step(np.zeros(2))
-    with pytest.raises(UserError, match="0 copies of 'cartpole' were asked for, there must be at least 1"):
+    with pytest.raises(UserError, match="0 copies of 'cartpole' were asked for, it must be a whole number from 1 on"):
         make_vec("cartpole_balance", 0)

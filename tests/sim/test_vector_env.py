@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from ros_rl.errors import UserError
+from ros_rl.errors import RobotFault, UserError
 from ros_rl.sim.gym import task_id
 
 ID = task_id("cartpole_balance")
@@ -69,8 +69,35 @@ def test_without_autoreset_the_caller_resets():
     env.step(np.zeros((N, 1)))
 
 
+def test_a_copy_that_blew_up_comes_back_with_a_reset_of_its_own():
+    """The others have gone on as if nothing had been."""
+    env, calm = ours(AutoresetMode.NEXT_STEP), ours(AutoresetMode.NEXT_STEP)
+    zeros = np.zeros((N, 1))
+    for each in (env, calm):
+        each.reset(seed=0)
+        each.step(zeros)
+    env.sim.qvel[1, 1] = 1e8
+    for _ in range(2):
+        with pytest.raises(RobotFault, match="copy 1 of 'cartpole' diverged"):
+            env.step(zeros)
+        calm.step(zeros)
+    seen, _ = env.reset(seed=[None, 10, None], options={"reset_mask": np.arange(N) == 1})
+    np.testing.assert_array_equal(seen[1], calm.reset(seed=[None, 10, None], options={"reset_mask": np.arange(N) == 1})[0][1])
+    for _ in range(3):
+        here, there = env.step(zeros), calm.step(zeros)
+        np.testing.assert_array_equal(here[0], there[0])
+        assert not here[2].any() and not here[3].any()
+
+
 def test_bad_input_is_one_line():
     env = ours(AutoresetMode.NEXT_STEP)
+    for seed in (1.5, "a", True, -1):
+        for given in (seed, [1, seed, None]):
+            with pytest.raises(UserError, match=f"a seed is a whole number from 0 on, got {seed!r}"):
+                env.reset(seed=given)
+        with pytest.raises(UserError, match=f"a seed is a whole number from 0 on, got {seed!r}"):
+            gymnasium.make(ID).reset(seed=seed)
+    np.testing.assert_array_equal(env.reset(seed=np.int64(3))[0], env.reset(seed=np.array([3, 4, 5]))[0])
     with pytest.raises(UserError, match="2 seeds for 3 environments"):
         env.reset(seed=[1, 2])
     with pytest.raises(UserError, match="reset_mask must be 3 bools with at least one True, got bool of shape"):

@@ -356,12 +356,17 @@ def _find_urdf(path: Path, file: _RobotFile) -> Path:
     found = candidates(file.urdf, path)
     if (there := next((candidate for candidate in found if candidate.is_file()), None)) is not None:
         return there.resolve()
-    if (package := package_of(file.urdf)) is None:
-        return found[0].resolve() if found else Path(file.urdf)  # whose reading says what is wrong
-    if any(folder.is_dir() for folder in candidates(f"package://{package}", path)):
-        raise fault(path, ("urdf",), f"robot '{file.name}' reads its URDF from {file.urdf}, which that package does not have")
-    mend = f"; pip install 'ros_rl[{_EXTRAS[package]}]'" if package in _EXTRAS else ""
-    raise fault(path, ("urdf",), f"robot '{file.name}' reads its URDF from the package {package}, which is not installed here{mend}")
+    package = package_of(file.urdf)
+    if package is None and found:
+        why = f"'{file.urdf}', which is {'a folder' if found[0].is_dir() else 'not there'} ({found[0]}); it must be a file"
+    elif not package:
+        why = f"'{file.urdf}'; it must be a path, from the folder of this file, or package://NAME/PATH"
+    elif any(folder.is_dir() for folder in candidates(f"package://{package}", path)):
+        why = f"{file.urdf}, which that package does not have"
+    else:
+        why = f"the package {package}, which is not installed here"
+        why += f"; pip install 'ros_rl[{_EXTRAS[package]}]'" if package in _EXTRAS else ""
+    raise fault(path, ("urdf",), f"robot '{file.name}' reads its URDF from {why}")
 
 
 def _frame(name: str, entry: _FrameFile) -> FixedFrame:
@@ -370,8 +375,12 @@ def _frame(name: str, entry: _FrameFile) -> FixedFrame:
 
 
 def _check_frames(path: Path, frames: tuple[FixedFrame, ...], urdf: Urdf) -> None:
-    """Refuses frames that the URDF has already, or whose link it does not have."""
+    """Refuses frames that the URDF has already, or whose link it does not have, and names that no frame can have."""
     for frame in frames:
+        if not frame.name.strip():
+            raise fault(path, ("frames", frame.name), "a frame needs a name, this one is empty")
+        if frame.name == "world":
+            raise fault(path, ("frames", frame.name), "no frame can be called 'world', that is what stands still; give another name")
         if frame.name in urdf.links or f"{frame.name}_joint" in urdf.joints:
             raise fault(path, ("frames", frame.name), f"{urdf.path.name} has a link or joint '{frame.name}' already; give another name")
         if frame.link not in urdf.links:
@@ -381,10 +390,10 @@ def _check_frames(path: Path, frames: tuple[FixedFrame, ...], urdf: Urdf) -> Non
 
 
 def _gripper(path: Path, entry: _GripperFile, joints: tuple[Joint, ...]) -> Gripper:
-    joint = next((joint for joint in joints if joint.name == entry.joint), None)
+    moving = {joint.name: joint for joint in joints if joint.kind != "thruster"}
+    joint = moving.get(entry.joint)
     if joint is None:
-        names = [joint.name for joint in joints]
-        hint = f"{closest(entry.joint, names)} (commanded are: {', '.join(names)})"
+        hint = f"{closest(entry.joint, moving)} (there: {', '.join(moving) or 'none'})"
         raise fault(path, ("gripper", "joint"), f"the gripper's joint '{entry.joint}' is not under 'joints'{hint}")
     for key, position in (("open", entry.open), ("closed", entry.closed)):
         if not joint.lower <= position <= joint.upper:

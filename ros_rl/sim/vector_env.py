@@ -186,7 +186,7 @@ class BatchVectorEnv(gymnasium.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
     def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
         if seed is None:
             return [None] * self.num_envs
-        if not isinstance(seed, Sequence | np.ndarray) or np.ndim(seed) == 0:
+        if isinstance(seed, str) or not isinstance(seed, Sequence | np.ndarray):
             first = _seed(seed)
             return [first + copy for copy in range(self.num_envs)]
         if len(seed) != self.num_envs:

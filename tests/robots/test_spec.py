@@ -82,14 +82,21 @@ def test_frames_are_links_of_its_description_and_of_no_file(tmp_path):
     ("urdf", "message"),
     [
         ("package://no-such-package/a.urdf", "robot 'two' reads its URDF from the package no-such-package, which is not installed here"),
+        ("nope.urdf", "robot 'two' reads its URDF from 'nope.urdf', which is not there ({}/nope.urdf); it must be a file"),
+        ("file://nope.urdf", "robot 'two' reads its URDF from 'file://nope.urdf', which is not there ({}/nope.urdf); it must be a file"),
+        ("has_no_such", "robot 'two' reads its URDF from 'has_no_such', which is a folder ({}/has_no_such); it must be a file"),
+        *(
+            (urdf, f"robot 'two' reads its URDF from '{urdf}'; it must be a path, from the folder of this file, or package://NAME/PATH")
+            for urdf in ("http://example.org/a.urdf", "package://", "package:///")
+        ),
         ("package://has_no_such/a.urdf", "robot 'two' reads its URDF from package://has_no_such/a.urdf, which that package does not have"),
     ],
 )
-def test_a_urdf_of_a_package_that_is_not_there(tmp_path, monkeypatch, urdf, message):
+def test_a_urdf_that_is_not_there(tmp_path, urdf, message):
     (tmp_path / "has_no_such").mkdir()
     with pytest.raises(UserError) as caught:
         load(tmp_path, SOUND.replace("two.urdf", urdf))
-    assert str(caught.value) == f"{tmp_path / 'robot.yaml'}:2: {message}"
+    assert str(caught.value) == f"{tmp_path / 'robot.yaml'}:2: {message.format(tmp_path)}"
 
 
 def test_what_brings_the_robots_that_ship_without_a_urdf_is_named(monkeypatch):
@@ -190,12 +197,19 @@ FAULTS = {
     "gripper of another joint": (
         "{joint: turn",
         "{joint: slide",
-        ":16: the gripper's joint 'slide' is not under 'joints' (commanded are: turn, jet)",
+        ":16: the gripper's joint 'slide' is not under 'joints' (there: turn)",
+    ),
+    "gripper of a thruster": (
+        "{joint: turn, open: 1.5, closed: -0.5}",
+        "{joint: jet, open: 1.5, closed: 0.5}",
+        ":16: the gripper's joint 'jet' is not under 'joints' (there: turn)",
     ),
     "gripper outside": ("open: 1.5", "open: 1.6", ":16: the gripper is open at 1.6, outside -1.0 to 1.5 of joint 'turn'"),
     "gripper that does not move": ("closed: -0.5", "closed: 1.5", ":16: the gripper is open and closed at 1.5, the two must differ"),
     "gripper without a place": (", closed: -0.5", "", ":16: key 'gripper.closed' is missing"),
     "frame on no link": ("{link: finger, ", "{link: fingr, ", ":15: 'fingr' is no link of two.urdf, did you mean 'finger'?"),
+    "frame without a name": ("  tip:", "  '':", ":15: a frame needs a name, this one is empty"),
+    "frame of the world": ("  tip:", "  world:", ":15: no frame can be called 'world', that is what stands still; give another name"),
     "frame that is there": ("  tip:", "  arm:", ":15: two.urdf has a link or joint 'arm' already; give another name"),
     "thruster in position mode": ("mode: effort", "mode: position", ":4: thrusters need command_mode: effort, this is position"),
 }

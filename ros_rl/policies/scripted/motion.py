@@ -52,7 +52,8 @@ class SteadyStateTrim:
 
     The command leads the wanted position by the integral of what the joint is short of it. A position-controlled joint
     follows a moving target late by its damping over its stiffness; that part of the error is expected and not
-    integrated. The gripper is left alone: when it holds something it is meant to be short of its target.
+    integrated. The gripper is left alone: when it holds something it is meant to be short of its target. So are other
+    prismatic joints, whose shortfall is in m.
     """
 
     def __init__(self, robot: RobotSpec, gain: float, limit: float):
@@ -60,11 +61,11 @@ class SteadyStateTrim:
         Args:
             robot: what the command is for.
             gain: 1/s.
-            limit: largest trim of a joint, rad.
+            limit: largest trim of a joint that turns, rad.
         """
         self._gain = gain
         gripper = robot.gripper.joint if robot.gripper else None
-        self._limit = np.array([0.0 if joint.name == gripper else limit for joint in robot.joints])
+        self._limit = np.array([0.0 if joint.name == gripper or joint.kind == "prismatic" else limit for joint in robot.joints])
         self._lag = np.array([max(joint.damping / joint.stiffness, _SHORTEST_LAG) for joint in robot.joints])
         self._lower, self._upper = robot.lower, robot.upper
         self._trim = np.zeros(len(robot.joints))

@@ -1,5 +1,7 @@
 """Tests of ros_rl.policies.scripted.motion."""
 
+from dataclasses import replace
+
 import numpy as np
 import pinocchio as pin
 
@@ -63,3 +65,14 @@ def test_trim_does_not_ask_for_more_than_the_joints_have():
     for _ in range(1000):
         command = trim.command(robot.upper, robot.upper - 1.0, 0.01)
     np.testing.assert_array_equal(command, robot.upper)
+
+
+def test_trim_leaves_joints_that_slide_alone():
+    """One joint that turns and one that slides, neither of which is a gripper, are short of where they are wanted."""
+    arm = load_robot("arm")
+    robot = replace(arm, joints=(arm.joints[0], replace(arm.joints[1], kind="prismatic")), gripper=None)
+    trim = SteadyStateTrim(robot, gain=4.0, limit=0.05)
+    wanted = robot.home + 0.1
+    for _ in range(1000):
+        command = trim.command(wanted, robot.home, 0.01)
+    np.testing.assert_allclose(command - wanted, [0.05, 0.0])

@@ -16,7 +16,7 @@ def escape(words: str) -> str:
 
 def text(words: str) -> str:
     """Returns a line of text in HTML; nothing for no words."""
-    return f'<div style="padding:0 0.75em 0.5em">{escape(words)}</div>' if words else ""
+    return f'<div style="padding:0 0.85em 0.5em;font-size:0.875em">{escape(words)}</div>' if words else ""
 
 
 def banner(words: str, colour: str, beat: int | None = None) -> str:

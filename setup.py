@@ -59,7 +59,7 @@ setup(
         "tqdm>=4.64",
         "trimesh>=4.6",
         "tyro>=1.0",
-        "viser>=1.1.1",
+        "viser>=1.1.1,<1.2",  # the page guards its server from within
     ],
     extras_require={
         # The real rclpy and Fast DDS as wheels, for machines on which ROS itself is not installed.

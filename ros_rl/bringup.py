@@ -95,6 +95,7 @@ _OWN = (
 # A real robot does not wait for an answer, nor run at another speed.
 SIM_ONLY = ("lockstep", "rate_factor", "scene", "cameras", "episodes", "pause", "publish_clock", "viewer")
 ROBOT_ONLY = ("controller", "command_interface", "joint_states_topic", "imu_topic", "odometry_topic", "connect_timeout")
+ROBOT_PROCESSES = ("hardware_node", "composed_node")  # the robot is in one of them
 _WEB = "web_node"
 _LAUNCHED = ("hardware_node", "safety_node", "policy_node", "task_node", _WEB)
 _GIVEN = ("autostart", "backend", "task")  # parameters that the graph settles, not whoever starts it
@@ -295,7 +296,7 @@ def ends_the_graph(executable: str, code: int | None) -> bool:
     """Whether the end of a process ends the graph: without the robot's process nothing is left to run, and with bad input
     nothing has begun. When any other process dies, the guard holds the robot and the rest stays up. The page never matters.
     """
-    return executable in ("hardware_node", "composed_node") or (executable != _WEB and code in (0, BAD_INPUT))
+    return executable in ROBOT_PROCESSES or (executable != _WEB and code in (0, BAD_INPUT))
 
 
 def obituary(executable: str, code: int | None) -> str:

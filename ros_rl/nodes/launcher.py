@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from ros_rl.bringup import Graph, NodeDescription, check_machine, ends_the_graph, obituary, processes
+from ros_rl.bringup import ROBOT_PROCESSES, Graph, NodeDescription, check_machine, ends_the_graph, obituary, processes
 from ros_rl.errors import UserError
 from ros_rl.nodes.environment import LAUNCHER, ros_domain
 
@@ -105,7 +105,7 @@ class GraphProcesses:
     def _ask(self, number: int, patience: float) -> None:
         """Sends a signal to every process, the robot's last, and waits."""
         deadline = time.monotonic() + patience
-        for process in sorted(self.processes.values(), key=lambda process: process is self.processes.get("hardware_node")):
+        for _, process in sorted(self.processes.items(), key=lambda entry: entry[0] in ROBOT_PROCESSES):
             if process.poll() is None:
                 process.send_signal(number)
         for process in self.processes.values():
@@ -132,8 +132,8 @@ def _signals_wait() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in handled.items():
             signal.signal(number, handler)
-    for number in came:
-        signal.raise_signal(number)
+        for number in came:
+            signal.raise_signal(number)
 
 
 def _nested(parameters: Mapping[str, object]) -> dict[str, object]:

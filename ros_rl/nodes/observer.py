@@ -1,9 +1,10 @@
 """Looks at a graph from outside, at a rate of its own: the newest of every topic, and which nodes there are."""
 
 import json
+import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -37,6 +38,9 @@ from ros_rl.web.view import View
 _IMAGE_PERIOD = 0.2  # s
 _SURVEY_PERIOD = 1.0  # s between looks for nodes and cameras
 _COUNTING = 0.5  # s of control periods that are averaged at least
+_OLD = 1.0  # s after which what was heard is no longer said to be so
+_OLD_DIAGNOSTICS = 5.0  # s; they come once a second
+_OLD_AFTER = {"hardware": _OLD_DIAGNOSTICS, "trouble": _OLD_DIAGNOSTICS, "period": _OLD_DIAGNOSTICS, "task": math.inf}  # latched: sent once
 _DIAGNOSTICS_QOS = QoSProfile(depth=50)
 
 
@@ -95,7 +99,7 @@ class GraphObserver:
         self._node = node
         self._spec = spec
         self._joints = JointReader(spec.measured_names)
-        self._known: dict[str, Any] = {}
+        self._known: dict[str, tuple[Any, float]] = {}  # by the name in `View`, with when it was heard
         self._heard_at: float | None = None
         self._counted: tuple[float, int] | None = None
         self._images_at = self._survey_at = 0.0
@@ -106,18 +110,20 @@ class GraphObserver:
             (JointState, "joint_states", COMMAND_QOS, self._on_joints),
             (JointTrajectory, "joint_command", COMMAND_QOS, self._on_command),
             (DiagnosticStatus, "safety/status", COMMAND_QOS, self._on_safety),
-            (String, "task/state", LATCHED_QOS, lambda message: self._known.update(task=json.loads(message.data))),
+            (String, "task/state", LATCHED_QOS, lambda message: self._keep("task", json.loads(message.data))),
         ]
         if simulated:
-            topics.append((JointState, "sim/privileged", COMMAND_QOS, lambda message: self._known.update(truth=from_privileged(message))))
+            topics.append((JointState, "sim/privileged", COMMAND_QOS, lambda message: self._keep("truth", from_privileged(message))))
         if spec.floating_base and spec.imu_frame:
-            topics.append((Imu, "imu/data", COMMAND_QOS, lambda message: self._keep(from_imu(message), "base_quat")))
+            topics.append((Imu, "imu/data", COMMAND_QOS, lambda message: self._keep("base_quat", from_imu(message)["base_quat"])))
         if spec.floating_base and spec.odometry:
-            topics.append((Odometry, "odom", COMMAND_QOS, lambda message: self._keep(from_odometry(message), "base_position")))
+            topics.append(
+                (Odometry, "odom", COMMAND_QOS, lambda message: self._keep("base_position", from_odometry(message)["base_position"]))
+            )
         self._mailboxes = [(_Mailbox(node, kind, topic, qos), receive) for kind, topic, qos, receive in topics]
 
     def view(self) -> View:
-        """Takes what has come and returns all that is known now."""
+        """Takes what has come and returns all that is known now; what was not heard for a while is not known."""
         now = time.monotonic()
         for mailbox, receive in self._mailboxes:
             mailbox.read(receive)
@@ -135,7 +141,8 @@ class GraphObserver:
             self._lifecycles.ask()
             self._find_cameras()
         silence = None if self._heard_at is None else now - self._heard_at
-        return View(silence=silence, images=images, nodes=self._lifecycles.states, **self._known)
+        known = {name: value for name, (value, heard_at) in self._known.items() if now - heard_at <= _OLD_AFTER.get(name, _OLD)}
+        return View(silence=silence, images=images, nodes=self._lifecycles.states, **known)
 
     def close(self) -> None:
         """Ends all subscriptions."""
@@ -143,34 +150,35 @@ class GraphObserver:
             mailbox.close()
         self._lifecycles.close()
 
-    def _keep(self, fields: Mapping[str, Any], name: str) -> None:
-        self._known[name] = fields[name]
+    def _keep(self, name: str, value: Any) -> None:
+        self._known[name] = value, time.monotonic()
 
     def _on_joints(self, message: JointState) -> None:
-        self._known["joint_position"] = self._joints.read(message)[0]
+        self._keep("joint_position", self._joints.read(message)[0])
         self._heard_at = time.monotonic()
 
     def _on_command(self, message: JointTrajectory) -> None:
         command = from_trajectory(message, self._spec.command_mode)
-        self._known["command"] = command.in_order_of(self._spec)
+        self._keep("command", command.in_order_of(self._spec))
 
     def _on_safety(self, status: DiagnosticStatus) -> None:
         values = {pair.key: pair.value for pair in status.values}
-        self._known["safety"] = {"filter": status.name, "state": status.message, **values}
+        self._keep("safety", {"filter": status.name, "state": status.message, **values})
 
     def _on_image(self, images: dict[str, np.ndarray], name: str, message: Image) -> None:
         images[name] = from_image(message)
 
     def _on_hardware(self, status: DiagnosticStatus, sent: float) -> None:
         values = {pair.key: pair.value for pair in status.values}
-        self._known["hardware"] = values
-        self._known["trouble"] = "" if status.level == OK else status.message
+        self._keep("hardware", values)
+        self._keep("trouble", "" if status.level == OK else status.message)
         ticks = int(values.get("ticks", 0))
         if self._counted is None or ticks <= self._counted[1]:
-            self._counted, self._known["period"] = (sent, ticks), None
+            self._counted = sent, ticks
+            self._keep("period", None)
         elif sent - self._counted[0] >= _COUNTING:
-            self._known["period"] = (sent - self._counted[0]) / (ticks - self._counted[1])
-            self._counted = (sent, ticks)
+            self._keep("period", (sent - self._counted[0]) / (ticks - self._counted[1]))
+            self._counted = sent, ticks
 
     def _find_cameras(self) -> None:
         """Subscribes to every camera that publishes in the namespace, a driver's as well as the simulation's."""

@@ -48,7 +48,7 @@ class WebNode(StackNode):
         model = build(replace(spec, command_mode="effort"), scene)
         self.server = WebServer(self.value("web_port"), self._token)
         self._spec, self._simulated = spec, simulated
-        self._page = build_page(self.server.viser, spec, model, simulated, Operator(self, simulated).actions)
+        self._page = build_page(self.server.viser, spec, model, simulated, Operator(self, simulated).actions, self.contained)
 
     def activate(self) -> None:
         """Looks for clients from now on."""

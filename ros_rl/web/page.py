@@ -1,7 +1,6 @@
 """The page: buttons on top, then tabs; what is in it are panels, so that others can be added."""
 
-import html
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import cv2
@@ -11,6 +10,8 @@ from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim.build import SimModel
 from ros_rl.web.plots import JointPanel, LoopPanel, SafetyPanel
 from ros_rl.web.scene import TRUTH, TRUTH_NODE, ScenePanel
+from ros_rl.web.server import on_press
+from ros_rl.web.text import banner, escape, set_content, set_text, text
 from ros_rl.web.view import Action, Actions, Panel, Report, View
 
 if TYPE_CHECKING:
@@ -18,19 +19,32 @@ if TYPE_CHECKING:
 
 RELEASE = "release e-stop"
 _SILENT = 1.0  # s without a joint state after which the page says so
+_IMAGE_OLD = 3.0  # s without a new image of a camera after which its last one is taken away
 _IMAGE_WIDTH = 320  # px; wider images are made smaller before they are sent
 _JPEG_QUALITY = 70
 _GREEN, _YELLOW, _RED, _GREY = "#2b8a3e", "#e67700", "#c92a2a", "#868e96"
 _GUARD_COLOURS = {"ok": _GREEN, "hold": _YELLOW, "stop": _RED, "estop": _RED}
 _GUARD_WORDS = {"ok": "runs", "hold": "holds its target", "stop": "was stopped by the guard", "estop": "is stopped, E-STOP is latched"}
 
+Contained = Callable[[str, Callable[..., Any]], Callable[..., Any]]
+
+
+def _as_it_is(_: str, update: Callable[..., Any]) -> Callable[..., Any]:
+    return update
+
 
 class Page:
     """A page made of panels; all of its clients see the same."""
 
-    def __init__(self, server: "viser.ViserServer"):
-        """Takes an empty page."""
+    def __init__(self, server: "viser.ViserServer", contained: Contained = _as_it_is):
+        """Takes an empty page.
+
+        Args:
+            server: takes the page.
+            contained: given a panel's name and its update, returns one that may report what is raised, so that the other panels go on.
+        """
         self.server = server
+        self._contained = contained
         server.gui.main_panel.dock_right()
         self.panels: list[Panel] = []
         self._due: list[float] = []
@@ -53,7 +67,7 @@ class Page:
             if now >= self._due[index]:
                 # Not a period after the last time: what is late stays late, and does not come twice.
                 self._due[index] = now + 0.9 * panel.period
-                panel.update(view, now)
+                self._contained(type(panel).__name__, panel.update)(view, now)
 
     def start_over(self) -> None:
         """Forgets the past; called when the first client comes."""
@@ -62,7 +76,14 @@ class Page:
             panel.start_over()
 
 
-def build_page(server: "viser.ViserServer", spec: RobotSpec, model: SimModel, simulated: bool, actions: Actions) -> Page:
+def build_page(
+    server: "viser.ViserServer",
+    spec: RobotSpec,
+    model: SimModel,
+    simulated: bool,
+    actions: Actions,
+    contained: Contained = _as_it_is,
+) -> Page:
     """Makes the page of a robot.
 
     Args:
@@ -71,8 +92,9 @@ def build_page(server: "viser.ViserServer", spec: RobotSpec, model: SimModel, si
         model: the robot in its world.
         simulated: whether the robot is a simulated one.
         actions: what the buttons do.
+        contained: as for `Page`.
     """
-    page = Page(server)
+    page = Page(server, contained)
     gui = server.gui
     page.add(ControlPanel(gui, spec.name, actions))
     page.add(ScenePanel(server, model, simulated))
@@ -106,26 +128,46 @@ class ControlPanel:
     def __init__(self, gui: "viser.GuiApi", robot: str, actions: Actions):
         """Adds the state and the buttons where the page is being built."""
         self._robot = robot
-        self._state = gui.add_html(_banner("waits for the robot", _GREY))
-        self._button(gui, "E-STOP", actions.estop, "red", "Latches the emergency stop in the hardware node.")
-        self._release = self._button(gui, RELEASE, actions.release, "gray", "The target is then the measured position.")
-        self._release.visible = False
-        rest = {"start": actions.start, "stop": actions.stop} | ({"reset": actions.reset} if actions.reset else {})
+        self._alarm = actions.alarm
+        self._state = ("waits for the robot", _GREY)
+        self._latched = False
+        # What can be pressed comes first, so that no text that grows moves it; what comes and goes is below what stays.
+        estop = gui.add_button("E-STOP", color="red", hint="Latches the emergency stop in the hardware node.")
+        on_press(estop, lambda: actions.estop(self._reporter("E-STOP")))
+        rest = {"start": self._unless_latched(actions.start), "stop": actions.stop} | ({"reset": actions.reset} if actions.reset else {})
         self._buttons(gui, rest)
-        self._answer = gui.add_markdown("")
-        self._task = gui.add_markdown("")
+        self._banner = gui.add_html("")
+        self._answer = gui.add_html("")
+        hint = "Deactivates the policy, then releases the emergency stop. The robot goes on with start."
+        self._release = gui.add_button(RELEASE, color="gray", hint=hint, visible=False)
+
+        @self._release.on_click
+        async def _(_: Any) -> None:
+            actions.release(self._reporter(RELEASE))
+
+        self._task = gui.add_html("")
+        self._beat = 0
+        self._draw()
 
     def update(self, view: View, now: float) -> None:
         """Shows guard and task."""
-        _set(self._state, _banner(*self._words(view)))
-        self._release.visible = view.hardware.get("state") == "estop"
+        self._beat = int(now) % 2
+        self._state = self._words(view)
+        self._draw()
+        self._latched = view.hardware.get("state") == "estop"
+        self._release.visible = self._latched
         task = view.task
         words = [str(task[key]) for key in ("instruction", "state", "reason") if task.get(key)]
-        _set(self._task, "task: " + " · ".join(words) if words else "no task")
+        set_text(self._task, "task: " + " · ".join(words) if words else "no task")
 
     def start_over(self) -> None:
         """Forgets the last answer."""
-        _set(self._answer, "")
+        set_text(self._answer, "")
+
+    def _draw(self) -> None:
+        # A banner of the e-stop that is not confirmed stays, whatever becomes of the page's updates.
+        alarm = self._alarm()
+        set_content(self._banner, banner(alarm, _RED) if alarm else banner(*self._state, beat=self._beat))
 
     def _words(self, view: View) -> tuple[str, str]:
         if view.silence is None:
@@ -139,15 +181,6 @@ class ControlPanel:
 
     # Callbacks are coroutines: they run at once in the server's own thread, behind nothing that a thread pool still has to do.
 
-    def _button(self, gui: "viser.GuiApi", label: str, action: Action, colour: Any, hint: str) -> "viser.GuiButtonHandle":
-        button = gui.add_button(label, color=colour, hint=hint)
-
-        async def press(_: Any) -> None:
-            action(self._reporter(label))
-
-        button.on_click(press)
-        return button
-
     def _buttons(self, gui: "viser.GuiApi", actions: Mapping[str, Action]) -> None:
         group = gui.add_button_group("policy and task", tuple(actions))
 
@@ -156,8 +189,21 @@ class ControlPanel:
 
         group.on_click(press)
 
+    def _unless_latched(self, action: Action) -> Action:
+        def unless_latched(report: Report) -> None:
+            if self._latched or self._alarm():
+                report("the e-stop is latched; release it first")
+            else:
+                action(report)
+
+        return unless_latched
+
     def _reporter(self, label: str) -> Report:
-        return lambda answer: _set(self._answer, f"{label}: {answer}")
+        def report(answer: str) -> None:
+            set_text(self._answer, f"{label}: {answer}")
+            self._draw()
+
+        return report
 
 
 class CameraPanel:
@@ -171,17 +217,21 @@ class CameraPanel:
         with tab:
             self._text = gui.add_markdown("No camera publishes images.")
         self._images: dict[str, Any] = {}
+        self._came: dict[str, float] = {}
 
     def update(self, view: View, now: float) -> None:
-        """Shows new images."""
+        """Shows new images, and takes away those of cameras that have fallen silent."""
         for name, image in view.images.items():
+            self._came[name] = now
             small = _smaller(image)
             if name in self._images:
                 self._images[name].image = small
             else:
                 with self._tab:
                     self._images[name] = self._gui.add_image(small, label=name, format="jpeg", jpeg_quality=_JPEG_QUALITY)
-                self._text.visible = False
+        for name in [name for name in self._images if now - self._came[name] > _IMAGE_OLD]:
+            self._images.pop(name).remove()
+        self._text.visible = not self._images
 
     def start_over(self) -> None:
         """Takes away images that may be old."""
@@ -206,29 +256,19 @@ class NodePanel:
     def __init__(self, gui: "viser.GuiApi", tab: "viser.GuiTabHandle"):
         """Adds the table."""
         with tab:
-            self._text = gui.add_markdown("")
+            self._text = gui.add_html("")
 
     def update(self, view: View, now: float) -> None:
         """Shows the nodes."""
-        _set(self._text, node_table(view.nodes))
+        set_content(self._text, node_table(view.nodes))
 
     def start_over(self) -> None:
         """Has nothing to forget."""
 
 
 def node_table(nodes: Mapping[str, str]) -> str:
-    """Returns the nodes as a table in Markdown."""
+    """Returns the nodes as a table in HTML."""
     if not nodes:
-        return "no node found yet"
-    return "\n".join(["| node | state |", "|---|---|", *(f"| {name} | {state} |" for name, state in sorted(nodes.items()))])
-
-
-def _banner(text: str, colour: str) -> str:
-    style = f"background:{colour};color:white;padding:0.5em 0.75em;margin:0 0.75em 0.5em;border-radius:4px;font-weight:600"
-    return f'<div style="{style}">{html.escape(text)}</div>'
-
-
-def _set(handle: Any, text: str) -> None:
-    """Sets the text of an element; what is the same is not sent again."""
-    if handle.content != text:
-        handle.content = text
+        return text("no node found yet")
+    rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(state)}</td></tr>" for name, state in sorted(nodes.items()))
+    return f'<table style="width:100%;text-align:left;padding:0 0.75em"><tr><th>node</th><th>state</th></tr>{rows}</table>'

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ros_rl.robots.spec import RobotSpec
+from ros_rl.web.text import set_text, text
 from ros_rl.web.view import View
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 _HEIGHT = 150  # px
 _BLUE, _ORANGE, _GREY, _RED, _GREEN, _VIOLET = "#1f77b4", "#ff7f0e", "#b0b6bd", "#d62728", "#2ca02c", "#9467bd"
 _COLOURS = (_BLUE, _ORANGE, _GREEN, _RED, _VIOLET, "#8c564b")
+_NO_STATUS = "no status"
 _MOST_VALUES = 16  # of a status of which every number is plotted
 
 
@@ -202,18 +204,14 @@ class SafetyPanel:
         """Adds a line of text; plots come with the first numbers."""
         self._gui, self._tab = gui, tab
         with tab:
-            self._text = gui.add_markdown("no status yet")
+            self._text = gui.add_html(text(_NO_STATUS))
         self._histories: dict[str, History] = {}
         self._charts: dict[str, _Chart] = {}
 
     def update(self, view: View, now: float) -> None:
         """Adds a moment and draws."""
-        if not view.safety:
-            return
         words = [f"{name} {value}" for name, value in view.safety.items() if not math.isfinite(_number(value))]
-        text = " · ".join(words)
-        if self._text.content != text:
-            self._text.content = text
+        set_text(self._text, " · ".join(words) if view.safety else _NO_STATUS)
         numbers = {name: _number(value) for name, value in view.safety.items()}
         for name in [name for name, value in numbers.items() if math.isfinite(value)]:
             if name not in self._charts:

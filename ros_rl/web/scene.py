@@ -102,7 +102,7 @@ class ScenePlacer:
         """Starts with the robot at home and the objects where the scene has them."""
         self.model = model
         self.data = mujoco.MjData(model.mj)
-        self._origin = self.data.qpos.copy()
+        self._last_base = self.data.qpos[model.free_qpos(model.base_joint)].copy() if model.base_joint is not None else None
         self._imu = model.mj.body(model.spec.imu_frame).id if model.spec.imu_frame else model.base
         self.place(View(joint_position=model.spec.home))
 
@@ -122,12 +122,12 @@ class ScenePlacer:
 
     def _base(self, view: View) -> np.ndarray:
         model = self.model
-        assert model.base_joint is not None
-        base = np.array(view.truth.get("base_pose", self._origin[model.free_qpos(model.base_joint)]))
+        base = np.array(view.truth.get("base_pose", self._last_base))
         if view.base_position is not None:
             base[:3] = view.base_position
         if view.base_quat is not None and model.spec.imu_frame:
             base[3:] = self._root_attitude(view, view.base_quat)
+        self._last_base = base
         return base
 
     def _root_attitude(self, view: View, measured: np.ndarray) -> np.ndarray:
@@ -148,7 +148,7 @@ class ScenePanel:
     A robot that moves about stays in view, and the world moves under it, unless that is switched off.
     """
 
-    period = 1 / 15  # s
+    period = 0.1  # s
 
     def __init__(self, server: "viser.ViserServer", model: SimModel, simulated: bool):
         """Draws everything once; updates then only move it.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import viser
 
 HOST = "127.0.0.1"
+_NEEDED = "viser>=1.1.1,<1.2"  # its server is guarded from within
 _TOKEN_BYTES = 16
 _HEADERS = {"Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "X-Frame-Options": "DENY"}
 _making = threading.Lock()  # held while viser's call of websockets is intercepted, which is so for the whole process
@@ -78,16 +79,22 @@ class WebServer:
         """
         module = _viser()
         listener = listen(port)
-        self.url = f"http://localhost:{listener.getsockname()[1]}/{token}/"
+        self.url = f"http://{HOST}:{listener.getsockname()[1]}/{token}/"
         try:
             self.viser: viser.ViserServer = _guarded(module, listener, token)
         except BaseException:
             listener.close()
             raise
-        # viser would open a tunnel to a public address for whoever has the page.
-        self.viser.gui.configure_theme(show_share_button=False, show_logo=False, control_width="large")
-        for message in ("ShareUrlRequest", "ShareUrlDisconnect"):
-            self.viser._websock_server.unregister_handler(getattr(module._messages, message))
+        try:
+            # viser would open a tunnel to a public address for whoever has the page.
+            self.viser.gui.configure_theme(show_share_button=False, show_logo=False, control_width="large")
+            for message in ("ShareUrlRequest", "ShareUrlDisconnect"):
+                self.viser._websock_server.unregister_handler(getattr(module._messages, message))
+        except BaseException as error:
+            self.viser.stop()
+            if isinstance(error, AttributeError | AssertionError):
+                raise _other_viser(module) from None
+            raise
 
     @property
     def clients(self) -> int:
@@ -97,6 +104,20 @@ class WebServer:
     def stop(self) -> None:
         """Ends the server and its connections."""
         self.viser.stop()
+
+
+def on_press(button: "viser.GuiButtonHandle", press: Callable[[], None]) -> None:
+    """Calls `press` in the server's thread when a button is pressed on any page.
+
+    viser's own `on_click` is not called for a page that has not told yet where it looks from, as one that draws nothing never does.
+    """
+    import viser
+
+    async def receive(_: Any, message: Any) -> None:
+        if message.uuid == button._impl.uuid and not button._impl.removed:
+            press()
+
+    button._impl.gui_api._websock_interface.register_handler(viser._messages.GuiUpdateMessage, receive)
 
 
 def doorkeeper(token: str, handle: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,7 +136,8 @@ def doorkeeper(token: str, handle: Callable[..., Any]) -> Callable[..., Any]:
     def process_request(connection: Any, request: Any) -> Any:
         path, question, query = request.path.partition("?")
         given, _, rest = path.removeprefix("/").partition("/")
-        if not hmac.compare_digest(given.encode(), token.encode()):
+        # Bytes that are no text are in the path as surrogates.
+        if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode()):
             body = b"403: the address lacks its secret; use the whole address that the web node printed\n"
             headers = {"Content-Type": "text/plain; charset=utf-8", "Content-Length": str(len(body))}
             return Response(http.HTTPStatus.FORBIDDEN, "Forbidden", Headers(headers | _HEADERS), body)
@@ -132,7 +154,7 @@ def _viser() -> Any:
     try:
         import viser
     except ImportError:
-        raise UserError("web:=true needs viser: pip install 'viser>=1.1.1'") from None
+        raise UserError(f"web:=true needs viser: pip install '{_NEEDED}'") from None
     return viser
 
 
@@ -159,5 +181,9 @@ def _guarded(module: Any, listener: socket.socket, token: str) -> Any:
             websockets.serve = serve  # type: ignore[misc]
     if not guarded.is_set():
         server.stop()
-        raise UserError(f"viser {module.__version__} starts its server in a way that cannot be guarded; pip install 'viser==1.1.1'")
+        raise _other_viser(module)
     return server
+
+
+def _other_viser(module: Any) -> UserError:
+    return UserError(f"viser {module.__version__} starts its server in a way that cannot be guarded; pip install '{_NEEDED}'")

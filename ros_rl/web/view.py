@@ -60,10 +60,20 @@ Action = Callable[[Report], None]  # returns at once, and reports in words what 
 
 @dataclass(frozen=True)
 class Actions:
-    """What the buttons of a page do; `reset` is None where there is no simulation."""
+    """What the buttons of a page do.
+
+    Attributes:
+        estop: latches the emergency stop.
+        release: releases it; sets nothing in motion.
+        start: starts policy and task.
+        stop: stops both.
+        reset: of the simulation; None where there is none.
+        alarm: returns what the person must know before all else, empty if nothing; it may change before each report.
+    """
 
     estop: Action
     release: Action
     start: Action
     stop: Action
     reset: Action | None = None
+    alarm: Callable[[], str] = lambda: ""

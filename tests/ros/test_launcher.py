@@ -13,6 +13,7 @@ from harness import PATIENCE, graph_of
 from rclpy.parameter import Parameter
 from trajectory_msgs.msg import JointTrajectory
 
+from ros_rl.bringup import processes
 from ros_rl.errors import UserError
 from ros_rl.nodes.hardware_node import HardwareNode
 from ros_rl.nodes.launcher import GraphProcesses
@@ -66,9 +67,18 @@ def assert_clean_end(process, nodes):
     assert not [node for node in nodes if alive(node)]
 
 
+COMPOSED = "composed:=true"
+
+
 @pytest.mark.parametrize(
     ("number", "words", "count"),
-    [(signal.SIGINT, (), 4), (signal.SIGTERM, (), 4), (signal.SIGHUP, ("composed:=true",), 1), (signal.SIGINT, ("composed:=true",), 1)],
+    [
+        (signal.SIGINT, (), 4),
+        (signal.SIGTERM, (), 4),
+        (signal.SIGHUP, (COMPOSED,), 1),
+        (signal.SIGINT, (COMPOSED,), 1),
+        (signal.SIGINT, (COMPOSED, "web:=true", "web_port:=0"), 2),
+    ],
 )
 def test_a_running_graph_ends_clean(ros, up, number, words, count):
     process, commands = up(*words), ros.hear(JointTrajectory, "joint_command")
@@ -121,6 +131,42 @@ def test_a_signal_while_a_process_starts_leaves_none_behind(monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             GraphProcesses(graph_of("cartpole"), quiet=True).__enter__()
     assert len(started) == 1 and started[0].poll() is not None
+
+
+def test_a_signal_that_came_while_a_process_could_not_be_started_is_not_lost(monkeypatch):
+    def failing(*_, **__):
+        signal.raise_signal(signal.SIGINT)
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(subprocess, "Popen", failing)
+    with pytest.raises(KeyboardInterrupt):
+        GraphProcesses(graph_of("cartpole"), quiet=True).__enter__()
+
+
+@pytest.mark.parametrize(("composed", "last"), [(False, "hardware_node"), (True, "composed_node")])
+def test_the_robots_process_is_asked_last(composed, last):
+    asked = []
+
+    class Process:
+        def __init__(self, name):
+            self.name = name
+
+        def poll(self):
+            return None
+
+        def send_signal(self, _):
+            asked.append(self.name)
+
+        def wait(self, _=None):
+            return 0
+
+        kill = wait
+
+    described = graph_of("cartpole", composed=composed, web=True)
+    graph = GraphProcesses(described)
+    graph.processes = {description.executable: Process(description.executable) for description in processes(described)}
+    graph._ask(signal.SIGINT, 1.0)
+    assert asked[-1] == last and len(asked) == len(graph.processes) == (2 if composed else 5)
 
 
 def test_a_second_hardware_node_ends_its_graph_with_one_line(ros, up):

@@ -1,5 +1,7 @@
 """Tests of ros_rl.nodes.observer: the newest of everything, taken when asked for, without waking anybody."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
@@ -78,26 +80,49 @@ def test_messages_that_nobody_takes_wake_nobody(ros, node, observer):
 
 def test_how_long_the_robot_has_been_silent(ros, observer, monkeypatch):
     assert observer.view().silence is None
-    now = [100.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    joints = publisher_without_clock(ros)
+    now = clock(monkeypatch)
+    joints = publisher(ros, JointState, "joint_states")
     joints.publish(to_joint_state(0.0, SPEC.measured_names, *(np.zeros(N),) * 3))
-    for _ in range(10_000):
-        if observer.view().silence is not None:
-            break
-        ros.executor.spin_once(timeout_sec=0.01)
+    ros.until(lambda: observer.view().silence is not None)
     now[0] += 7.0
     assert observer.view().silence == pytest.approx(7.0)
 
 
-def publisher_without_clock(ros: Ros):
-    """Like `publisher`, while the clock stands still."""
-    made = ros.probe.create_publisher(JointState, "joint_states", STREAM_QOS)
-    for _ in range(10_000):
-        if made.get_subscription_count():
-            return made
-        ros.executor.spin_once(timeout_sec=0.01)
-    raise AssertionError("no reader")
+def is_nothing(value: object) -> bool:
+    return value is None or (not isinstance(value, np.ndarray) and not value)
+
+
+def clock(monkeypatch) -> list[float]:
+    """Returns the observer's time in s, which stands still unless it is changed."""
+    now = [100.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def test_what_was_not_heard_for_a_while_is_not_known(ros, observer, monkeypatch):
+    now = clock(monkeypatch)
+    joints, safety = publisher(ros, JointState, "joint_states"), publisher(ros, DiagnosticStatus, "safety/status")
+    task = publisher(ros, String, "task/state", TASK_STATE_QOS)
+    joints.publish(to_joint_state(0.0, SPEC.measured_names, *(np.zeros(N),) * 3))
+    safety.publish(DiagnosticStatus(name="cbf", message="active"))
+    task.publish(String(data='{"state": "running"}'))
+    ros.until(lambda: (view := observer.view()).joint_position is not None and view.safety and view.task)
+    observer._on_hardware(hardware("ok", 1, DiagnosticStatus.WARN, "no command"), 0.0)
+
+    def known() -> set[str]:
+        view = observer.view()
+        return {name for name in ("joint_position", "safety", "hardware", "trouble", "task") if not is_nothing(getattr(view, name))}
+
+    for age, expected in (
+        (0.9, {"joint_position", "safety", "hardware", "trouble", "task"}),
+        (1.1, {"hardware", "trouble", "task"}),
+        (4.9, {"hardware", "trouble", "task"}),
+        (5.1, {"task"}),  # is sent only when it changes
+    ):
+        now[0] = 100.0 + age
+        assert known() == expected, age
+    joints.publish(to_joint_state(0.0, SPEC.measured_names, *(np.zeros(N),) * 3))
+    ros.until(lambda: observer.view().joint_position is not None)
 
 
 def test_a_message_that_makes_no_sense_is_reported_and_left_out(ros, node, observer):
@@ -126,7 +151,7 @@ def test_the_control_period_is_what_the_hardware_node_counts_over_the_time_betwe
     ]
     for sent, ticks, period in reports:
         observer._on_hardware(hardware("ok", ticks), sent)
-        assert observer._known["period"] == (None if period is None else pytest.approx(period)), sent
+        assert observer._known["period"][0] == (None if period is None else pytest.approx(period)), sent
 
 
 def test_only_the_hardware_nodes_diagnostics_are_those_of_the_robot(ros, observer):

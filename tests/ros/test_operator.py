@@ -63,7 +63,10 @@ def test_without_tasks_the_policy_starts_all_the_same_and_it_is_said(ros, ask):
 
 
 def test_what_nobody_offers_is_said(ros, ask):
-    assert ask("stop")[-1] == "nobody offers policy_node/get_state"
+    nobody = "is not stopped: nobody offers"
+    assert ask("stop")[-1] == f"the policy {nobody} policy_node/get_state; the task {nobody} task_node/get_state"
+    assert ask("start")[-1] == "nobody offers policy_node/get_state"
+    assert ask("release")[-1] == "nobody offers estop/reset"
     assert ask("reset")[-1] == "nobody offers sim/reset"
     said: list[str] = []
     ask.operator.actions.estop(said.append)
@@ -73,7 +76,25 @@ def test_what_nobody_offers_is_said(ros, ask):
 def test_a_node_that_is_not_configured_is_not_started(ros, ask):
     ros.up("cartpole", without=())
     ros.change("policy_node", "deactivate", "cleanup")
-    assert ask("start")[-1] == "policy_node is unconfigured, so it cannot be started or stopped"
+    assert ask("start")[-1] == "policy_node is unconfigured, so it cannot be started"
+    assert ask("stop")[-1] == "stopped; the guard holds the robot"  # it is at rest already
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("task_node", "the policy is stopped; the task is not stopped: nobody offers task_node/get_state"),
+        ("policy_node", "the policy is not stopped: nobody offers policy_node/get_state; the task is stopped"),
+    ],
+)
+def test_of_two_parts_the_one_that_is_there_is_stopped_and_none_started_alone(ros, ask, missing, said):
+    nodes = ros.up("cartpole", without=(missing,))
+    left = nodes[{"task_node": "policy_node", "policy_node": "task_node"}[missing]]
+    ros.until(lambda: left.active and ask.operator._lifecycles[left.get_name()][0].service_is_ready())
+    assert ask("stop")[-1] == said
+    assert not left.active
+    assert ask("start")[-1] == f"nobody offers {missing}/get_state"
+    assert not left.active
 
 
 def test_one_request_at_a_time_but_the_emergency_stop_at_any_time(ros, ask, monkeypatch):
@@ -91,6 +112,89 @@ def test_one_request_at_a_time_but_the_emergency_stop_at_any_time(ros, ask, monk
     ros.until(lambda: stopped == ["sent", "emergency stop latched; estop/reset releases it"])
     held.set()
     ros.until(lambda: len(first) == 2)
+
+
+def test_an_emergency_stop_is_sent_until_it_is_confirmed(ros, ask, monkeypatch):
+    monkeypatch.setattr("ros_rl.nodes.operator._CONFIRMED_WITHIN", 0.05)
+    asked: list[None] = []
+
+    def latch(_, response):
+        asked.append(None)
+        response.success, response.message = len(asked) > 1, "latched" if len(asked) > 1 else "not yet"
+        return response
+
+    ros.probe.create_service(Trigger, "estop", latch)
+    stop = ask.operator._estop
+    ros.until(stop._client.service_is_ready)
+    ros.executor.remove_node(ros.probe)  # it is there, and stuck
+    said: list[str] = []
+    for _ in range(2):
+        ask.operator.actions.estop(said.append)
+    ros.until(lambda: said.count("not confirmed, sent again") >= 20)
+    assert ask.operator.actions.alarm() == "E-STOP NOT CONFIRMED: the hardware node does not answer; cut the power"
+    assert len(stop._client._pending_requests) <= 11  # one may be sent between two looks
+    ros.executor.add_node(ros.probe)
+    ros.until(lambda: said[-1] == "latched")
+    assert ask.operator.actions.alarm() == ""
+    assert not stop._client._pending_requests and not stop._watched
+
+
+def test_an_emergency_stop_that_is_refused_is_not_confirmed(ros, ask, monkeypatch):
+    monkeypatch.setattr("ros_rl.nodes.operator._CONFIRMED_WITHIN", 0.05)
+    refuse = [True]
+
+    def latch(_, response):
+        response.success, response.message = not refuse[0], "no" if refuse[0] else "latched"
+        return response
+
+    ros.probe.create_service(Trigger, "estop", latch)
+    ros.until(ask.operator._estop._client.service_is_ready)
+    said: list[str] = []
+    ask.operator.actions.estop(said.append)
+    ros.until(lambda: ask.operator.actions.alarm() == "E-STOP NOT CONFIRMED: the hardware node answers 'no'; cut the power")
+    refuse[0] = False
+    ros.until(lambda: said[-1] == "latched" and ask.operator.actions.alarm() == "")
+
+
+def test_a_release_ends_an_emergency_stop_that_is_still_being_sent(ros, ask, monkeypatch):
+    monkeypatch.setattr("ros_rl.nodes.operator._CONFIRMED_WITHIN", 0.05)
+    said: list[str] = []
+    ask.operator.actions.estop(said.append)
+    ros.until(lambda: "not confirmed, sent again" in said)
+    assert ask("release")[-1] == "nobody offers estop/reset"
+    ros.until(lambda: not ask.operator._estop._watched)
+    assert ask.operator.actions.alarm() == ""
+
+
+def test_a_release_sets_nothing_in_motion(ros, ask):
+    nodes = ros.up("cartpole", without=())
+    guard = nodes["hardware_node"].robot
+    ros.until(lambda: nodes["policy_node"].active and guard.report.state == "ok")
+    ask("estop")
+    ros.until(lambda: guard.report.state == "estop")
+    assert nodes["policy_node"].active
+    assert ask("release")[-1] == "released; press start to go on"
+    assert not nodes["policy_node"].active and guard.report.state != "estop"
+
+
+def test_a_policy_that_cannot_be_silenced_keeps_the_emergency_stop_latched(ros, ask):
+    nodes = ros.up("cartpole", without=("task_node",))
+    guard = nodes["hardware_node"].robot
+    ask("estop")
+    ros.until(lambda: guard.report.state == "estop")
+    real = ask.operator._call
+    ask.operator._call = lambda client, request: (
+        ChangeState.Response(success=False) if isinstance(request, ChangeState.Request) else real(client, request)
+    )
+    assert ask("release")[-1] == "not released, the policy may still be active: policy_node refuses; its log says why"
+    assert guard.report.state == "estop"
+
+
+def test_without_a_policy_node_the_emergency_stop_can_be_released(ros, ask):
+    nodes = ros.up("cartpole", without=("task_node", "policy_node"))
+    ask("estop")
+    ros.until(lambda: nodes["hardware_node"].robot.report.state == "estop")
+    assert ask("release")[-1] == "released; press start to go on"
 
 
 def test_a_service_that_does_not_answer_is_given_up(ros, ask, monkeypatch):
@@ -111,4 +215,6 @@ def test_a_node_that_refuses_is_named(ros, ask):
         return ChangeState.Response(success=False) if isinstance(request, ChangeState.Request) else real(client, request)
 
     ask.operator._call = call
-    assert ask("stop")[-1] == "policy_node refuses; its log says why"
+    assert ask("stop")[-1] == (
+        "the policy is not stopped: policy_node refuses; its log says why; the task is not stopped: task_node refuses; its log says why"
+    )

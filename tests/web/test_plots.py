@@ -150,7 +150,11 @@ def test_every_number_of_the_safety_status_is_plotted_and_the_rest_is_text(serve
         panel.update(View(safety={"filter": "cbf", "state": "active", "lambda": f"{0.1 * k}", "margin": "-1e-3"}), float(k))
     assert charts(tab)["lambda"]["lambda"] == pytest.approx([0.0, 0.1, 0.2])
     assert charts(tab)["margin"]["margin"] == pytest.approx([-1e-3] * 3)
-    assert panel._text.content == "filter cbf · state active"
+    assert ">filter cbf · state active</div>" in panel._text.content
+    panel.update(View(safety={"filter": "<b>*"}), 3.0)
+    assert ">filter &lt;b&gt;*</div>" in panel._text.content
+    panel.update(View(), 4.0)  # what was is not said to be so now
+    assert ">no status</div>" in panel._text.content
 
 
 def test_a_status_with_ever_new_names_does_not_fill_the_page(served, tab):

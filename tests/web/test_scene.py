@@ -106,6 +106,8 @@ def test_a_base_that_is_not_measured_is_where_the_simulator_has_it_else_at_home(
     measured = np.array([0.5, 0.5, 0.5])
     placer.place(View(joint_position=model.spec.home, truth={"base_pose": pose}, base_position=measured))
     assert placer.data.xpos[model.base] == pytest.approx(measured)
+    placer.place(View(joint_position=model.spec.home))  # neither is heard any more: it stays
+    assert placer.data.xpos[model.base] == pytest.approx(measured)
 
 
 def test_objects_are_where_the_simulator_has_them_and_stay_where_nothing_is_known():

@@ -14,7 +14,7 @@ from websockets.sync.client import connect
 
 from ros_rl.errors import UserError
 from ros_rl.web import server as module
-from ros_rl.web.server import WebServer, check_can_serve, listen, new_token
+from ros_rl.web.server import HOST, WebServer, check_can_serve, listen, new_token
 
 TOKEN = "a-secret-of-22-letters"
 PROTOCOL = f"viser-v{viser.__version__}"
@@ -42,7 +42,11 @@ def opens(served: WebServer, path: str) -> bool:
 
 
 def test_the_address_has_the_secret_in_it(served):
-    assert served.url == f"http://localhost:{urlsplit(served.url).port}/{TOKEN}/"
+    # The very interface that is listened to: localhost may be ::1 too, where another user could listen for the secret.
+    assert served.url == f"http://{HOST}:{urlsplit(served.url).port}/{TOKEN}/"
+    assert served.viser.get_port() == urlsplit(served.url).port
+    with listen(0) as listener:
+        assert listener.getsockname()[0] == HOST == "127.0.0.1"
 
 
 def test_tokens_are_long_and_differ():
@@ -104,9 +108,11 @@ def test_the_secret_opens_nothing_but_the_page(served, path):
     assert ask(served, path)[0] == 404
 
 
-def test_only_this_machine_is_listened_to():
-    with listen(0) as listener:
-        assert listener.getsockname()[0] == "127.0.0.1"
+@pytest.mark.parametrize("path", [b"/\xc3\xa9/", b"/\xff", f"/{TOKEN}".encode() + b"\xe9/"])
+def test_bytes_that_are_no_text_are_refused_like_any_other_path(served, path):
+    with socket.create_connection(("127.0.0.1", urlsplit(served.url).port), timeout=30) as raw:
+        raw.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert raw.makefile("rb").readline().startswith(b"HTTP/1.1 403 ")
 
 
 def test_a_page_cannot_ask_for_a_public_address(served):
@@ -141,7 +147,7 @@ def test_a_port_can_be_had_again_once_the_server_has_ended():
 
 def test_without_viser_the_command_that_installs_it_is_given(monkeypatch):
     monkeypatch.setitem(sys.modules, "viser", None)
-    with pytest.raises(UserError, match=r"^web:=true needs viser: pip install 'viser>=1.1.1'$"):
+    with pytest.raises(UserError, match=r"^web:=true needs viser: pip install 'viser>=1.1.1,<1.2'$"):
         check_can_serve(0)
 
 
@@ -152,3 +158,17 @@ def test_a_viser_that_opens_its_server_in_another_way_is_not_used(monkeypatch):
     with pytest.raises(UserError, match=r"^viser 9.9 starts its server in a way that cannot be guarded"):
         WebServer(0, TOKEN)
     assert stopped
+
+
+@pytest.mark.parametrize("error", [AttributeError, AssertionError])
+def test_a_viser_whose_messages_are_others_is_not_used_and_leaves_no_server(monkeypatch, error):
+    ports = []
+
+    def unlike(self, _):
+        ports.append(self._port)
+        raise error
+
+    monkeypatch.setattr(viser.infra.WebsockServer, "unregister_handler", unlike)
+    with pytest.raises(UserError, match=r"cannot be guarded; pip install 'viser>=1.1.1,<1.2'$"):
+        WebServer(0, TOKEN)
+    check_can_serve(ports[0])  # nobody listens there any more

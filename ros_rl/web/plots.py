@@ -53,9 +53,11 @@ class History:
 class _Chart:
     """A plot on the page; drawn anew when its lines become others."""
 
-    def __init__(self, gui: "viser.GuiApi", tab: "viser.GuiTabHandle"):
+    def __init__(self, gui: "viser.GuiApi", tab: "viser.GuiTabHandle", seconds: float):
         self._gui = gui
         self._tab = tab
+        # Of a plot that begins with a moment or two, the browser never finds the range by itself.
+        self._range = (-seconds, 0.0)
         self._title: str | None = None
         self._lines: list[str] = []
         self._handle: Any = None
@@ -81,7 +83,7 @@ class _Chart:
                 data,
                 series,  # type: ignore[arg-type]
                 title=title,
-                scales={"x": {"time": False}},
+                scales={"x": {"time": False, "auto": False, "range": self._range}},
                 legend={"show": True, "live": False},
                 height=_HEIGHT,
                 order=order,
@@ -110,7 +112,7 @@ class JointPanel:
         self._history = History(len(self._all) + len(spec.joints), round(self._SECONDS / self.period))
         with tab:
             self._choice = gui.add_dropdown("joint", spec.measured_names)
-        self._position, self._command = _Chart(gui, tab), _Chart(gui, tab)
+        self._position, self._command = (_Chart(gui, tab, self._SECONDS) for _ in range(2))
 
     def update(self, view: View, now: float) -> None:
         """Adds a moment and draws."""
@@ -164,7 +166,7 @@ class LoopPanel:
         self._loop = History(2, round(self._SECONDS / self.period))
         self._guard = History(len(self._COUNTS), round(self._SECONDS / self.period))
         self._counts: dict[str, float] | None = None
-        self._charts = _Chart(gui, tab), _Chart(gui, tab), _Chart(gui, tab)
+        self._charts = [_Chart(gui, tab, self._SECONDS) for _ in range(3)]
 
     def update(self, view: View, now: float) -> None:
         """Adds a moment and draws."""
@@ -218,7 +220,7 @@ class SafetyPanel:
                 if len(self._charts) == _MOST_VALUES:
                     continue
                 self._histories[name] = History(1, round(self._SECONDS / self.period))
-                self._charts[name] = _Chart(self._gui, self._tab)
+                self._charts[name] = _Chart(self._gui, self._tab, self._SECONDS)
             self._histories[name].add(now, [numbers[name]])
             times, values = self._histories[name].columns()
             colour = _COLOURS[list(self._charts).index(name) % len(_COLOURS)]

@@ -115,12 +115,26 @@ def synthesise(problem: LinearProblem) -> tuple[np.ndarray, np.ndarray]:
     scale = np.asarray(problem.scale)
     spread = (q.value + q.value.T) / 2 * np.outer(scale, scale)
     gain = problem.action_range[:, None] * np.linalg.solve(q.value.T, r.value.T).T / scale
-    # The solver meets the box and the actions up to its tolerance. A smaller ellipsoid of the same shape meets them exactly.
-    reach = max(np.einsum("ki,ij,kj->k", problem.box, spread, problem.box).max(), _action_reach(problem, spread, gain).max() ** 2)
-    lyapunov = np.linalg.inv(spread / max(reach, 1.0))
-    lyapunov = (lyapunov + lyapunov.T) / 2
+    # The solver meets box and actions up to its tolerance; of the same shape and a trifle smaller, the ellipsoid meets them exactly.
+    lyapunov = fit(problem, np.linalg.inv(spread), gain, enlarge=False)
     check(problem, lyapunov, gain)
     return lyapunov, gain
+
+
+def fit(problem: LinearProblem, lyapunov: np.ndarray, gain: np.ndarray, enlarge: bool = True) -> np.ndarray:
+    """Returns P scaled so that its ellipsoid touches the box or the range of an action from inside, shape (n, n).
+
+    So a Lyapunov matrix that was found in another way, as that of a linear-quadratic regulator, gets its largest safe set.
+
+    Args:
+        problem: gives box and action range.
+        lyapunov: shape (n, n).
+        gain: shape (m, n).
+        enlarge: whether an ellipsoid that touches nothing grows; it shrinks in any case.
+    """
+    lyapunov = (lyapunov + lyapunov.T) / 2
+    reach = float(np.concatenate(_reach(problem, lyapunov, gain)).max() ** 2)
+    return lyapunov * (reach if enlarge else max(reach, 1.0))
 
 
 def check(problem: LinearProblem, lyapunov: np.ndarray, gain: np.ndarray) -> Certificate:
@@ -129,17 +143,19 @@ def check(problem: LinearProblem, lyapunov: np.ndarray, gain: np.ndarray) -> Cer
     Raises:
         CertificateError: an inequality does not hold; the message names it and gives the number.
     """
-    eigenvalues = np.linalg.eigvalsh((lyapunov + lyapunov.T) / 2)
+    lyapunov = (lyapunov + lyapunov.T) / 2
+    eigenvalues = np.linalg.eigvalsh(lyapunov)
     if not np.isfinite(eigenvalues).all() or eigenvalues[0] <= 0:
         raise CertificateError(f"certificate: P is not positive definite, its smallest eigenvalue is {eigenvalues[0]:.3g}")
     # In the coordinates w = L's with P = L L', V is |w|² and the largest ratios are norms.
-    root = np.linalg.cholesky((lyapunov + lyapunov.T) / 2)
+    root = np.linalg.cholesky(lyapunov)
     closed = problem.A + problem.B @ gain
+    box_reach, action_reach = _reach(problem, lyapunov, gain)
     certificate = Certificate(
         contraction=float(np.linalg.norm(np.linalg.solve(root, (root.T @ closed).T), 2) ** 2),
         spectral_radius=float(np.abs(np.linalg.eigvals(closed)).max()),
-        box_reach=np.linalg.norm(np.linalg.solve(root, problem.box.T), axis=0),
-        action_reach=np.linalg.norm(np.linalg.solve(root, gain.T), axis=0) / problem.action_range,
+        box_reach=box_reach,
+        action_reach=action_reach,
     )
     slack = 1.0 + _TOLERANCE
     if not certificate.contraction <= problem.contraction * slack:
@@ -215,8 +231,11 @@ def _solve(objective: Any, constraints: Iterable[Any]) -> str:
     return str(programme.status)
 
 
-def _action_reach(problem: LinearProblem, spread: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.einsum("ki,ij,kj->k", gain, spread, gain)) / problem.action_range
+def _reach(problem: LinearProblem, lyapunov: np.ndarray, gain: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the largest |h s| of each row of the box and the largest |u| over its range of each action, on the ellipsoid."""
+    root = np.linalg.cholesky(lyapunov)
+    box = np.linalg.norm(np.linalg.solve(root, problem.box.T), axis=0)
+    return box, np.linalg.norm(np.linalg.solve(root, gain.T), axis=0) / problem.action_range
 
 
 def _refuse_immovable_modes(problem: LinearProblem) -> None:

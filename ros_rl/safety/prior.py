@@ -1,21 +1,28 @@
 """Safe priors: what knows a safe action for every state, and how far a state is from the boundary of its safe set."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from ros_rl.errors import UserError
+from ros_rl.paths import find, write_atomically
 
 if TYPE_CHECKING:
     import torch
 
 Array = TypeVar("Array", np.ndarray, "torch.Tensor")
 
+PRIOR_FILES = "urdf/*/safe_prior.safetensors"
 _SYMMETRY = 1e-9  # relative, that P may be off by
+_OVERSHOOT = 1e-6  # that a safe action or a margin may be outside its range by rounding
 
 
 class InfeasibleSafePrior(UserError):
@@ -47,6 +54,44 @@ class SafePrior(Protocol):
 
     def safe_action(self, state: Array) -> Array:
         """Returns the safe action, each entry in [-1, 1], shape (..., action_size)."""
+
+
+@dataclass(frozen=True)
+class CallablePrior:
+    """Any two functions as a safe prior, such as a stance controller and the margin in which it is known to work.
+
+    Attributes:
+        margin_of: states (..., n) to margins (...).
+        action_of: states (..., n) to actions (..., m).
+    """
+
+    state_size: int
+    action_size: int
+    margin_of: Callable[[Any], Any]
+    action_of: Callable[[Any], Any]
+
+    def margin(self, state: Array) -> Array:
+        """Returns what `margin_of` does.
+
+        Raises:
+            ValueError: it is no number from 0 to 1.
+        """
+        return _checked("margin", self.margin_of(state), 0.0)
+
+    def safe_action(self, state: Array) -> Array:
+        """Returns what `action_of` does.
+
+        Raises:
+            ValueError: an entry is no number from -1 to 1.
+        """
+        return _checked("safe action", self.action_of(state), -1.0)
+
+
+def _checked(name: str, value: Any, lowest: float) -> Any:
+    good = (value >= lowest - _OVERSHOOT) & (value <= 1.0 + _OVERSHOOT)
+    if not good.all():
+        raise ValueError(f"safe prior: {name} must be within {lowest:g} and 1, got {float(value[~good].reshape(-1)[0]):g}")
+    return value.clip(lowest, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,3 +247,26 @@ def _like(matrix: np.ndarray, tensor: "torch.Tensor") -> "torch.Tensor":
     import torch
 
     return torch.tensor(matrix, dtype=tensor.dtype, device=tensor.device)
+
+
+def save_prior(path: Path, prior: LmiPrior) -> None:
+    """Writes a prior into a safetensors file, whole or not at all."""
+    words = {key: json.dumps(value) for key, value in prior.description().items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, save(prior.to_tensors(), words))
+
+
+def load_prior(name: str | Path) -> LmiPrior:
+    """Reads the prior of a robot that ships with one, or from a path to a file of `save_prior`. Nothing is unpickled.
+
+    Raises:
+        UserError: there is none, or the file is damaged or was changed.
+    """
+    path = Path(name) if Path(name).is_file() else find("safe prior", PRIOR_FILES, name)
+    try:
+        with safe_open(path, "numpy") as file:
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - it is no dict
+            words = {key: json.loads(value) for key, value in (file.metadata() or {}).items()}
+        return LmiPrior.from_tensors(tensors, words)
+    except (SafetensorError, ValueError, TypeError) as error:
+        raise UserError(f"{path}: {error}") from None

@@ -14,13 +14,14 @@ from safetensors.numpy import save
 
 from ros_rl.errors import UserError
 from ros_rl.paths import find, write_atomically
+from ros_rl.robots.spec import ROBOT_FILES
 
 if TYPE_CHECKING:
     import torch
 
 Array = TypeVar("Array", np.ndarray, "torch.Tensor")
 
-PRIOR_FILES = "urdf/*/safe_prior.safetensors"
+PRIOR_FILE = "safe_prior.safetensors"  # beside a robot's robot.yaml
 _SYMMETRY = 1e-9  # relative, that P may be off by
 _OVERSHOOT = 1e-6  # that a safe action or a margin may be outside its range by rounding
 
@@ -257,12 +258,19 @@ def save_prior(path: Path, prior: LmiPrior) -> None:
 
 
 def load_prior(name: str | Path) -> LmiPrior:
-    """Reads the prior of a robot that ships with one, or from a path to a file of `save_prior`. Nothing is unpickled.
+    """Reads a prior. Nothing is unpickled.
+
+    Args:
+        name: a path to a file of `save_prior`, or a robot, by name or by the path to its robot.yaml, that has one beside it.
 
     Raises:
         UserError: there is none, or the file is damaged or was changed.
     """
-    path = Path(name) if Path(name).is_file() else find("safe prior", PRIOR_FILES, name)
+    path = Path(name)
+    if path.suffix != ".safetensors":
+        path = find("robot", ROBOT_FILES, name).parent / PRIOR_FILE
+    if not path.is_file():
+        raise UserError(f"{path}: there is no safe prior; 'ros-rl safety certify' makes one")
     try:
         with safe_open(path, "numpy") as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - it is no dict

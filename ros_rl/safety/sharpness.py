@@ -37,7 +37,7 @@ def certified_sharpness(prior: LmiPrior, smallest: float = 0.0) -> float:
     return found
 
 
-def simulated_sharpness(prior: LmiPrior, step: Step, smallest: float, largest: float = 20.0, seed: int = 0) -> float:
+def simulated_sharpness(prior: LmiPrior, step: Step, smallest: float, largest: float = 20.0, steps: int = _STEPS, seed: int = 0) -> float:
     """Returns the largest sharpness, in steps of 0.1 above `smallest`, with which `adversary` does not leave the ellipsoid.
 
     It is empirical: another adversary may do better.
@@ -45,7 +45,7 @@ def simulated_sharpness(prior: LmiPrior, step: Step, smallest: float, largest: f
     Raises:
         CertificateError: the adversary leaves it at `smallest` already.
     """
-    found = _largest(lambda sharpness: adversary(prior, step, sharpness, seed) < 1.0, smallest, largest, _COARSE)
+    found = _largest(lambda sharpness: adversary(prior, step, sharpness, seed, steps=steps) < 1.0, smallest, largest, _COARSE)
     if found is None:
         raise CertificateError(f"sharpness: an adversary leaves the ellipsoid in simulation at {smallest:g} already")
     return found

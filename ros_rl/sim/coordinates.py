@@ -1,16 +1,21 @@
 """The state of a robot as a vector of named coordinates: read off an observation, or put into a simulation and read there."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import mujoco
 import numpy as np
 
 from ros_rl.errors import UserError, unknown
 from ros_rl.hardware.interface import Observation
 from ros_rl.robots.spec import RobotSpec
-from ros_rl.sim.build import SimModel
+
+if TYPE_CHECKING:  # a node that only reads observations does not wait for MuJoCo
+    import mujoco
+
+    from ros_rl.sim.build import SimModel
 
 _AXES = ("x", "y", "z")
+POSITIONS = ("joint_position", "base_position", "base_rotation")  # the kinds that are positions; the others are velocities
 _JOINT_KINDS = ("joint_position", "joint_velocity")
 # What is read for it. A rotation is the base's rotation vector, rad; base velocity is in the world's axes, gyro in the base's own.
 _BASE_KINDS = {
@@ -63,7 +68,7 @@ class Coordinates:
                 raise UserError(f"the observation has no {name}, which the state is made of")
         return self._deviation(fields)
 
-    def measure(self, model: SimModel, data: mujoco.MjData) -> np.ndarray:
+    def measure(self, model: "SimModel", data: "mujoco.MjData") -> np.ndarray:
         """Returns the deviation of a simulated robot, shape (n,)."""
         size = len(model.spec.measured_names)
         fields = {"joint_position": np.zeros(size), "joint_velocity": np.zeros(size)}
@@ -74,7 +79,7 @@ class Coordinates:
             fields |= {"base_position": pose[:3], "base_quat": pose[3:], "base_velocity": velocity[:3], "base_gyro": velocity[3:]}
         return self._deviation(fields)
 
-    def place(self, model: SimModel, data: mujoco.MjData, deviation: np.ndarray) -> None:
+    def place(self, model: "SimModel", data: "mujoco.MjData", deviation: np.ndarray) -> None:
         """Moves a simulated robot, which keeps what the coordinates do not speak of."""
         rotation = np.zeros(3)
         for (kind, index), value in zip(self._kinds, self.equilibrium + deviation, strict=True):
@@ -93,9 +98,7 @@ class Coordinates:
             else:
                 data.qvel[model.free_qvel(model.base_joint)][index + (3 if kind == "base_gyro" else 0)] = value
         if model.base_joint is not None and "base_quat" in self.reads:
-            quat = np.array([1.0, 0.0, 0.0, 0.0])
-            mujoco.mju_quatIntegrate(quat, rotation, 1.0)
-            data.qpos[model.free_qpos(model.base_joint)][3:] = quat
+            data.qpos[model.free_qpos(model.base_joint)][3:] = quaternion(rotation)
 
     def _deviation(self, fields: dict[str, np.ndarray]) -> np.ndarray:
         rotation = rotation_vector(fields["base_quat"]) if "base_quat" in self.reads else np.zeros(3)
@@ -106,9 +109,16 @@ class Coordinates:
 
 def rotation_vector(quat: np.ndarray) -> np.ndarray:
     """Returns axis times angle, rad, shape (3,), of an attitude (w, x, y, z); the angle is at most half a turn."""
-    vector = np.empty(3)
-    mujoco.mju_quat2Vel(vector, np.asarray(quat, dtype=float), 1.0)
-    return vector
+    w, vector = quat[0], np.asarray(quat[1:], dtype=float)
+    length = np.linalg.norm(vector)
+    angle = 2.0 * np.arctan2(length, abs(w))
+    return np.copysign(angle / length if length > 0 else 2.0, w) * vector
+
+
+def quaternion(rotation: np.ndarray) -> np.ndarray:
+    """Returns the attitude (w, x, y, z) of a rotation vector, rad."""
+    half = np.linalg.norm(rotation) / 2
+    return np.concatenate([[np.cos(half)], np.sinc(half / np.pi) / 2 * rotation])
 
 
 def _check(spec: RobotSpec, name: str) -> tuple[str, int]:

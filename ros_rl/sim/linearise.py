@@ -36,6 +36,31 @@ def zero_order_hold(drift: np.ndarray, effect: np.ndarray, period: float) -> tup
     return block[:n, :n], block[:n, n:]
 
 
+def semi_implicit(
+    drift: np.ndarray, effect: np.ndarray, positions: np.ndarray, timestep: float, steps: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns A and B over `steps` steps of the integrator that the simulator uses, MuJoCo's `implicitfast`.
+
+    A step computes the velocities v+ = v + timestep·(acceleration at the old positions and at v+), then the positions with v+. It
+    differs from `zero_order_hold` by a part of the order of the timestep.
+
+    Args:
+        drift: of ds/dt = drift s + effect u, shape (n, n).
+        effect: shape (n, m).
+        positions: which of the states are positions, shape (n,); the others are velocities.
+        timestep: of the physics, s.
+        steps: in a control period.
+    """
+    n, m = effect.shape
+    moved = np.diag(positions.astype(float))
+    # The new velocities count in every row, the new positions in none: in the rows of positions `drift` has only velocities.
+    implicit = np.eye(n) - timestep * drift @ (np.eye(n) - moved)
+    a = np.linalg.solve(implicit, np.eye(n) + timestep * (np.eye(n) - moved) @ drift @ moved)
+    b = np.linalg.solve(implicit, timestep * effect)
+    over = np.linalg.matrix_power(np.block([[a, b], [np.zeros((m, n)), np.eye(m)]]), steps)
+    return over[:n, :n], over[:n, n:]
+
+
 def rigid_body(spec: RobotSpec, coordinates: Coordinates, action_equilibrium: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the matrices (n, n) and (n, m) of ds/dt = drift s + effect u about rest, from Pinocchio's derivatives.
 

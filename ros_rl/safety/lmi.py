@@ -143,9 +143,11 @@ def check(problem: LinearProblem, lyapunov: np.ndarray, gain: np.ndarray) -> Cer
     Raises:
         CertificateError: an inequality does not hold; the message names it and gives the number.
     """
+    if not (np.isfinite(lyapunov).all() and np.isfinite(gain).all()):
+        raise CertificateError("certificate: P or F is not finite")
     lyapunov = (lyapunov + lyapunov.T) / 2
     eigenvalues = np.linalg.eigvalsh(lyapunov)
-    if not np.isfinite(eigenvalues).all() or eigenvalues[0] <= 0:
+    if eigenvalues[0] <= 0:
         raise CertificateError(f"certificate: P is not positive definite, its smallest eigenvalue is {eigenvalues[0]:.3g}")
     # In the coordinates w = L's with P = L L', V is |w|² and the largest ratios are norms.
     root = np.linalg.cholesky(lyapunov)

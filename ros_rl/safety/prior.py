@@ -143,7 +143,7 @@ class LmiPrior:
         shapes = {"A": (n, n), "B": (n, m), "P": (n, n), "F": (m, n), "action_range": (m,), "box": (len(self.box), n)}
         shapes |= {"state_equilibrium": (n,), "action_equilibrium": (m,)}
         for name, shape in shapes.items():
-            value = np.array(getattr(self, name), dtype=float)
+            value = np.array(getattr(self, name), dtype=float, order="C")  # safetensors writes memory as it lies
             if value.shape != shape:
                 raise UserError(f"safe prior: {name} has shape {value.shape}, {n} states and {m} actions need {shape}")
             if not np.isfinite(value).all():
@@ -236,7 +236,7 @@ class LmiPrior:
         digest = hashlib.sha256(repr((self.state_names, self.action_names)).encode())
         for name, value in sorted(self.to_tensors().items()):
             digest.update(f"{name}{value.shape}".encode())
-            digest.update(np.ascontiguousarray(value, dtype="<f8").tobytes())
+            digest.update(value.astype("<f8").tobytes())
         return digest.hexdigest()[:16]
 
 

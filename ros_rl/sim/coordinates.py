@@ -104,7 +104,8 @@ class Coordinates:
         rotation = rotation_vector(fields["base_quat"]) if "base_quat" in self.reads else np.zeros(3)
         values = [rotation[index] if kind == "base_rotation" else fields[kind][index] for kind, index in self._kinds]
         deviation = np.array(values, dtype=float) - self.equilibrium
-        return np.where(self._turns, np.remainder(deviation + np.pi, 2 * np.pi) - np.pi, deviation)
+        turned = np.where(self._turns & np.isfinite(deviation), deviation, 0.0)
+        return deviation - 2 * np.pi * np.round(turned / (2 * np.pi))
 
 
 def rotation_vector(quat: np.ndarray) -> np.ndarray:
@@ -127,12 +128,12 @@ def _check(spec: RobotSpec, name: str) -> tuple[str, int]:
     if kind in _JOINT_KINDS:
         joints = [joint.name for joint in spec.joints + spec.passive if joint.kind != "thruster"]
         if part not in joints:
-            raise unknown(f"joint of robot '{spec.name}' in '{name}'", part, joints)
+            raise unknown(f"joint of robot '{spec.name}'", part, joints)
         return kind, spec.measured_names.index(part)
     if kind not in _BASE_KINDS:
         raise unknown("coordinate", kind, (*_JOINT_KINDS, *_BASE_KINDS))
     if part not in _AXES:
-        raise unknown(f"axis in '{name}'", part, _AXES)
+        raise unknown(f"axis of {kind}", part, _AXES)
     odometry = kind in ("base_position", "base_velocity")
     if not spec.floating_base or not (spec.odometry if odometry else spec.imu_frame):
         raise UserError(f"robot '{spec.name}' has no floating base with {'odometry' if odometry else 'an IMU'}, which '{name}' needs")

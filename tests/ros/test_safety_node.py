@@ -8,7 +8,6 @@ from trajectory_msgs.msg import JointTrajectory
 
 from ros_rl.hardware.interface import JointCommand
 from ros_rl.nodes.messages import COMMAND_QOS, to_trajectory
-from ros_rl.safety.filters import FILTERS
 from ros_rl.safety.interface import SafetyReport
 
 
@@ -22,6 +21,9 @@ class Halving:
 
     def filter(self, observation, action, distribution=None):
         return action / 2, SafetyReport(True, {"margin": 0.25})
+
+    def fallback(self):
+        return None
 
 
 @pytest.fixture
@@ -55,7 +57,7 @@ def test_without_a_filter_an_action_passes_and_the_status_says_so(ros, send):
 
 
 def test_the_filter_of_that_name_acts_and_its_interventions_are_counted(ros, send, monkeypatch):
-    monkeypatch.setitem(FILTERS, "none", Halving)
+    monkeypatch.setattr("ros_rl.nodes.safety_node.make_filter", lambda *arguments: Halving())
     status = ros.hear(DiagnosticStatus, "safety/status")
     ros.up("cartpole", without=("hardware_node", "policy_node", "task_node"))
     assert send(3.0) == 1.5

@@ -9,7 +9,7 @@ from mujoco.batch import Batch
 from ros_rl.errors import RobotFault
 from ros_rl.sim import divergence
 from ros_rl.sim.build import SimModel
-from ros_rl.sim.reset import reset
+from ros_rl.sim.reset import measured_positions, reset
 from ros_rl.sim.task import Task
 
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
@@ -84,6 +84,23 @@ class BatchSim:
         states = np.empty((len(copies), self._batch.nstate))
         for state, seed in zip(states, seeds, strict=True):
             reset(self.model, self._scratch, task, int(seed))
+            mujoco.mj_getState(self.model.mj, self._scratch, state, _STATE)
+        self.restore(states, copies)
+
+    def place(self, copies: Sequence[int] | np.ndarray, qpos: np.ndarray, qvel: np.ndarray) -> None:
+        """Starts new episodes in some copies, each in a given state, with its actuators at rest there.
+
+        Args:
+            copies: indices, shape (k,).
+            qpos: positions in MuJoCo's order, shape (k, nq).
+            qvel: velocities, shape (k, nv).
+        """
+        states = np.empty((len(copies), self._batch.nstate))
+        for state, positions, velocities in zip(states, qpos, qvel, strict=True):
+            reset(self.model, self._scratch, None, 0)
+            self._scratch.qpos[:], self._scratch.qvel[:] = positions, velocities
+            self._scratch.ctrl[self.model.actuators] = self.model.spec.rest(measured_positions(self.model, self._scratch))
+            mujoco.mj_forward(self.model.mj, self._scratch)
             mujoco.mj_getState(self.model.mj, self._scratch, state, _STATE)
         self.restore(states, copies)
 

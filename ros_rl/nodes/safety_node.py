@@ -35,7 +35,7 @@ class SafetyNode(StackNode):
         self._report = SafetyReport()
         self._interventions = 0
         self._halted: str | None = None  # why no command is sent
-        self._seen = 0.0  # when the last observation came, on the monotonic clock
+        self._seen = 0.0  # when the last observation came, see `_now`
         self._bridges = 0
         self._compute_time = 0.0
         self.every(_STATUS_PERIOD, self._publish_status)
@@ -62,7 +62,7 @@ class SafetyNode(StackNode):
         return super().status() if self.failure is not None or self._halted is None else (ERROR, self._halted, {})
 
     def _on_observation(self, observation: Observation) -> None:
-        self._observation, self._seen, self._bridges = observation, time.monotonic(), 0
+        self._observation, self._seen, self._bridges = observation, self._now(), 0
         if self._pending is not None and self._pending.stamp == observation.stamp:
             self._send(observation, self._pending)
 
@@ -92,7 +92,9 @@ class SafetyNode(StackNode):
 
     def _bridge(self) -> None:
         """Sends the safe action for the last state for a while after observations have ceased."""
-        if not self.active or self._observation is None or time.monotonic() - self._seen <= _STALE_AFTER * self._spec.period:
+        if not self.active or self._halted is not None or self._observation is None:
+            return
+        if self._now() - self._seen <= _STALE_AFTER * self._spec.period:
             return
         command = self._stage.fallback(self._observation.stamp)
         if self._bridges >= _BRIDGED or command is None:
@@ -100,6 +102,10 @@ class SafetyNode(StackNode):
             return
         self._bridges += 1
         self._publish(command, SafetyReport(True, {**self._report.values, "weight": 1.0}))
+
+    def _now(self) -> float:
+        """Returns the time in s by which observations age: simulated time, which may be slow or stand still, or one that never jumps."""
+        return self.get_clock().now().nanoseconds * 1e-9 if self.value("use_sim_time") else time.monotonic()
 
     def _publish(self, command: JointCommand, report: SafetyReport) -> None:
         self._halted, self._report = None, report

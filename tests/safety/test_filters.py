@@ -69,7 +69,7 @@ def test_outside_every_filter_falls_back_and_counts_each_exit_once(prior, name):
 def test_outside_it_may_hold_instead(prior):
     safety = PriorFilter(SPEC, prior, Mixing(prior), "hold")
     safety.filter(seen(0.1), np.array([1.0]))
-    with pytest.raises(NoSafeAction, match="outside the certified set, at 1.100 of its radius"):
+    with pytest.raises(NoSafeAction, match=r"outside the certified set, at 1\.100 of its radius"):
         safety.filter(seen(0.55), np.array([1.0]))
     assert safety.fallback() is None
     safety.filter(seen(0.1), np.array([1.0]))
@@ -80,7 +80,7 @@ def test_outside_it_may_hold_instead(prior):
 def test_a_state_that_is_no_number_has_no_safe_action(prior, bad):
     safety = PriorFilter(SPEC, prior, Mixing(prior))
     safety.filter(seen(0.1), np.array([1.0]))
-    with pytest.raises(NoSafeAction, match="joint_velocity.slider is not finite") as caught:
+    with pytest.raises(NoSafeAction, match=r"joint_velocity\.slider is not finite") as caught:
         safety.filter(seen(0.1, bad), np.array([1.0]))
     assert isinstance(caught.value, RobotFault)
     assert safety.fallback() is None

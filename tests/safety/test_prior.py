@@ -92,7 +92,7 @@ def test_a_damaged_file_is_refused_in_one_line(prior, tmp_path, damage):
     path = tmp_path / "prior.safetensors"
     save_prior(path, prior)
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(UserError, match="prior.safetensors: ") as caught:
+    with pytest.raises(UserError, match=r"prior\.safetensors: ") as caught:
         load_prior(path)
     assert "\n" not in str(caught.value)
 
@@ -111,9 +111,9 @@ def test_any_two_functions_are_a_prior():
     assert isinstance(stance, SafePrior)
     np.testing.assert_array_equal(stance.margin(np.array([[0.25, 5.0]])), [0.75])
     assert stance.safe_action(torch.tensor([0.25, 5.0])).tolist() == [-0.25]
-    with pytest.raises(ValueError, match="margin must be within 0 and 1, got -0.5"):
+    with pytest.raises(ValueError, match=r"margin must be within 0 and 1, got -0\.5"):
         stance.margin(np.array([1.5, 0.0]))
-    with pytest.raises(ValueError, match="safe action must be within -1 and 1, got -1.5"):
+    with pytest.raises(ValueError, match=r"safe action must be within -1 and 1, got -1\.5"):
         stance.safe_action(np.array([[0.0, 0.0], [1.5, 0.0]]))
     with pytest.raises(ValueError, match="margin must be within 0 and 1, got nan"):
         stance.margin(torch.tensor([float("nan"), 0.0]))

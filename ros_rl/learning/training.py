@@ -120,9 +120,7 @@ class Trainer:
         """
         seen, acted = self._seen, self._act()
         proposed = acted.action[:, 0].numpy().astype(float)
-        if not np.isfinite(proposed).all():
-            run = int(np.argmin(np.isfinite(proposed).all(axis=1)))
-            raise UserError(f"run {run} (seed {self._seeds[run]}): its action is not finite after {self.steps} steps, its networks diverged")
+        self._refuse_divergence(proposed)
         executed = proposed if self.shield is None else self.shield(proposed, seen.state, seen.safe_action)
         outcome = self.environment.step(executed)
         after = look(self.environment, self.prior)
@@ -145,13 +143,19 @@ class Trainer:
         self._last_action = executed
         over = np.flatnonzero(outcome.terminated | outcome.truncated)
         for run in over:
-            row = run, self.steps, self._return[run], self._length[run], outcome.violation[run]
-            self.episodes.append([float(value) for value in row])
+            ended = run, self.steps, self._return[run], self._length[run], outcome.violation[run]
+            self.episodes.append([float(value) for value in ended])
         self._start(over, after)
         if self.steps > self.agent.args.warmup:
             self._learn()
         if self.steps % LOG_EVERY == 0:
             self._log()
+
+    def _refuse_divergence(self, proposed: np.ndarray) -> None:
+        finite = np.isfinite(proposed).all(axis=1)
+        if not finite.all():
+            run = int(np.argmin(finite))
+            raise UserError(f"run {run} (seed {self._seeds[run]}) diverged: its action is not finite after {self.steps} steps")
 
     def _start(self, runs: np.ndarray, seen: Sight | None = None) -> None:
         """Begins new episodes of some runs; `seen` is what all show already, if none begins."""

@@ -69,6 +69,11 @@ class GaussianActor(nn.Module):
                 self.layers.weights[-1][..., -1] *= 0.1
                 self.layers.biases[-1][..., -1] = 0.0
 
+    def mode(self, observations: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Returns tanh of the mean, (R, batch, actions), and the sharpness' logit, (R, batch), or None."""
+        out = self.layers(observations)
+        return torch.tanh(out[..., : self.actions]), out[..., -1] if self.sharpness else None
+
     def forward(self, observations: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Returns mean and logarithm of the standard deviation, (R, batch, actions), and the sharpness' logit, (R, batch), or None."""
         out = self.layers(observations)

@@ -7,12 +7,12 @@ import numpy as np
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.batch import BatchSim
 from ros_rl.sim.build import build
-from ros_rl.sim.goals.interface import Outcome, SafeSet, draw_starts, outside
+from ros_rl.sim.goals.interface import Outcome, SafeSet, draw_starts, observe, outside
 
 RATE = 50.0  # Hz
 GOALS = {"low": 0.15, "mid": 0.30, "high": 0.45}  # m: 25, 50 and 75 % of the way to the ellipsoid's end
-_SCALE = np.array([1.0, 2.5, 0.4, 4.5])
-_REACH = 0.5  # m
+SCALE = np.array([1.0, 2.5, 0.4, 4.5])
+REACH = 0.5  # m
 
 
 class CartpoleGoal:
@@ -46,7 +46,7 @@ class CartpoleGoal:
     @property
     def observation(self) -> np.ndarray:
         """The state, scaled, and how far the cart is from its goal, shape (n, 5)."""
-        return observe(self.safety_state, self.goals)
+        return observe(self.safety_state, SCALE, self.goals[:, None], REACH)
 
     def reset(self, copies: Sequence[int] | np.ndarray, seeds: Sequence[Sequence[int]]) -> None:
         """Starts new episodes."""
@@ -74,8 +74,3 @@ class CartpoleGoal:
         """Goes back to what `state` returned."""
         self._sim.restore(state["physics"])
         self._steps[:] = state["steps"]
-
-
-def observe(state: np.ndarray, goal: np.ndarray) -> np.ndarray:
-    """Returns what a policy sees of states (..., 4) with goals (...), shape (..., 5)."""
-    return np.concatenate([state / _SCALE, (state[..., :1] - goal[..., None]) / _REACH], axis=-1)

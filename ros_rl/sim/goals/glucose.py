@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ros_rl.sim.goals.interface import Outcome, SafeSet, draw_starts, outside
+from ros_rl.sim.goals.interface import Outcome, SafeSet, draw_starts, observe, outside
 
 STATE = ("glucose", "action", "insulin")
 PERIOD = 300.0  # s
@@ -21,7 +21,7 @@ BOUNDS = (70.0, 150.0)  # mg/dL
 GOALS = {"low": 100.0, "mid": 92.0, "high": 84.0}  # mg/dL
 SCALE = np.array([40.0, 0.05, 50.0])
 _STEP = 1.0  # min
-_REACH = 20.0  # mg/dL
+REACH = 20.0  # mg/dL
 
 
 def advance(states: np.ndarray, inputs: np.ndarray) -> np.ndarray:
@@ -80,8 +80,7 @@ class GlucoseGoal:
     @property
     def observation(self) -> np.ndarray:
         """The state, scaled, and the distance from the goal, shape (n, 4)."""
-        distance = (self._state[:, 0] + BASAL_GLUCOSE - self.goals) / _REACH
-        return np.concatenate([self._state / SCALE, distance[:, None]], axis=1)
+        return observe(self._state, SCALE, self.goals[:, None] - BASAL_GLUCOSE, REACH)
 
     def reset(self, copies: Sequence[int] | np.ndarray, seeds: Sequence[Sequence[int]]) -> None:
         """Starts new episodes."""

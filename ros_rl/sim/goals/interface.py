@@ -96,3 +96,18 @@ def draw_starts(safe: SafeSet, seeds: Sequence[Sequence[int]]) -> np.ndarray:
 def outside(safe: SafeSet, states: np.ndarray) -> np.ndarray:
     """Returns which states (n, k) are outside the safe box, shape (n,)."""
     return (np.abs(states @ safe.box.T) > 1.0).any(axis=1)
+
+
+def observe(state: np.ndarray, scale: np.ndarray, target: np.ndarray, reach: float) -> np.ndarray:
+    """Returns what a policy sees: the state over its typical size, and the way from the target in units of `reach`.
+
+    Args:
+        state: s, shape (..., k).
+        scale: shape (k,).
+        target: where the first g states shall go, shape (..., g).
+        reach: in the unit of those states.
+
+    Returns:
+        shape (..., k + g).
+    """
+    return np.concatenate([state / scale, (state[..., : target.shape[-1]] - target) / reach], axis=-1)

@@ -7,13 +7,13 @@ import numpy as np
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.batch import BatchSim
 from ros_rl.sim.build import build
-from ros_rl.sim.goals.interface import Outcome, SafeSet, draw_starts, outside
+from ros_rl.sim.goals.interface import Outcome, SafeSet, draw_starts, observe, outside
 
 ROBOT = "quadrotor_wrench"
 RATE = 50.0  # Hz
 GOALS = {"low": 0.21, "mid": 0.385, "high": 0.56}  # m along x: 30, 55 and 80 % of the way to the ellipsoid's end
-_SCALE = np.array([1.0, 1.0, 1.0, 1.5, 1.5, 1.5, 0.4, 0.4, 0.8, 3.0, 3.0, 2.0])
-_REACH = 0.5  # m
+SCALE = np.array([1.0, 1.0, 1.0, 1.5, 1.5, 1.5, 0.4, 0.4, 0.8, 3.0, 3.0, 2.0])
+REACH = 0.5  # m
 
 
 class QuadrotorGoal:
@@ -29,6 +29,7 @@ class QuadrotorGoal:
             safe: where it is safe, for the state s.
         """
         self.goals = np.array(goals, dtype=float)
+        self._targets = self.goals[:, None] * [1.0, 0.0, 0.0]
         self._safe = safe
         self._sim = BatchSim(build(load_robot(ROBOT, RATE), "floor"), len(self.goals), threads=1)
         self._steps = np.zeros(len(self.goals), int)
@@ -46,7 +47,7 @@ class QuadrotorGoal:
     @property
     def observation(self) -> np.ndarray:
         """The state, scaled, and the way from the goal, shape (n, 15)."""
-        return observe(self.safety_state, self.goals)
+        return observe(self.safety_state, SCALE, self._targets, REACH)
 
     def reset(self, copies: Sequence[int] | np.ndarray, seeds: Sequence[Sequence[int]]) -> None:
         """Starts new episodes."""
@@ -62,7 +63,7 @@ class QuadrotorGoal:
         self._steps += 1
         state = self.safety_state
         violation = outside(self._safe, state)
-        distance = state[:, :3] - self.goals[:, None] * [1.0, 0.0, 0.0]
+        distance = state[:, :3] - self._targets
         reward = np.exp(-3.0 * (distance**2).sum(axis=1)) - 0.01 * (actions**2).sum(axis=1)
         return Outcome(reward, violation, (self._steps >= self.episode_steps) & ~violation, violation)
 
@@ -74,12 +75,6 @@ class QuadrotorGoal:
         """Goes back to what `state` returned."""
         self._sim.restore(state["physics"])
         self._steps[:] = state["steps"]
-
-
-def observe(state: np.ndarray, goal: np.ndarray) -> np.ndarray:
-    """Returns what a policy sees of states (..., 12) with goals (...), shape (..., 15)."""
-    target = goal[..., None] * np.array([1.0, 0.0, 0.0])
-    return np.concatenate([state / _SCALE, (state[..., :3] - target) / _REACH], axis=-1)
 
 
 def rotation_vectors(quats: np.ndarray) -> np.ndarray:

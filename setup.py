@@ -42,7 +42,9 @@ setup(
     python_requires=">=3.10",
     install_requires=[
         "av>=12",
+        "cvxpy>=1.6",  # for safe priors, with its solver Clarabel
         "lxml>=4.9.3",
+        "matplotlib>=3.9",
         "mujoco>=3.17,!=4.0.0",  # 4.0.0 factorises sparse matrices wrongly (mujoco issue 3767)
         "numpy>=2.0",
         "opencv-python-headless>=4.10",

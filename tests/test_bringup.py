@@ -1,12 +1,15 @@
 """Tests of ros_rl.bringup: arguments become node graphs, and what does not fit is refused before anything starts."""
 
+from dataclasses import replace
+
 import pytest
 
 from ros_rl.bringup import ARGUMENTS, BRINGUPS, ROBOT_ONLY, bringup_named, ends_the_graph, graph, processes, read_words
 from ros_rl.errors import UserError
 from ros_rl.nodes.parameters import NODES
 from ros_rl.paths import share_dir
-from ros_rl.policies.bundle import load_bundle
+from ros_rl.policies.bundle import load_bundle, save_bundle
+from ros_rl.safety.prior import load_prior
 from ros_rl.sim.task import load_task
 
 
@@ -220,3 +223,27 @@ def test_words_of_another_form_are_refused(words, message):
 )
 def test_only_the_robots_process_bad_input_or_a_clean_end_ends_the_graph(executable, code, ends):
     assert ends_the_graph(executable, code) == ends
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """The folder of a cart-pole policy that holds a safe prior other than the one that ships, as a trained one does."""
+    prior = replace(load_prior("cartpole"), sharpness_bound=1.0)
+    bundle = load_bundle("cartpole_lqr")
+    tensors = bundle.tensors | {f"prior.{name}": value for name, value in prior.to_tensors().items()}
+    save_bundle(tmp_path / "trained", replace(bundle, parameters={"prior": prior.description()}, tensors=tensors))
+    return tmp_path / "trained"
+
+
+def test_a_filter_with_another_prior_than_the_policy_was_trained_with_is_refused(trained):
+    given = {"policy": str(trained), "filter": "simplex"}
+    with pytest.raises(UserError, match=r"'trained' was trained with the safe prior \w+, filter:=simplex would use \w+ of 'cartpole'"):
+        graph("cartpole", given)
+    assert parameters(graph("cartpole", given | {"prior": str(trained)}))["safety_node"]["prior"] == str(trained)
+    assert parameters(graph("cartpole", given | {"filter": "none"}))["safety_node"]["filter"] == "none"
+    assert load_prior(trained).sharpness_bound == 1.0
+
+
+def test_a_bundle_without_a_prior_is_none_to_take_one_from():
+    with pytest.raises(UserError, match=r"cartpole_lqr: safe prior: A, B, .* is missing"):
+        load_prior(share_dir() / "policies" / "cartpole_lqr")

@@ -14,6 +14,7 @@ from safetensors.numpy import save
 
 from ros_rl.errors import UserError
 from ros_rl.paths import find, write_atomically
+from ros_rl.policies.bundle import load_bundle
 from ros_rl.robots.spec import ROBOT_FILES
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Array = TypeVar("Array", np.ndarray, "torch.Tensor")
 
 PRIOR_FILE = "safe_prior.safetensors"  # beside a robot's robot.yaml
+_PREFIX = "prior."  # of the tensors in a policy bundle
 _SYMMETRY = 1e-9  # relative, that P may be off by
 _OVERSHOOT = 1e-6  # that a safe action or a margin may be outside its range by rounding
 
@@ -261,12 +263,20 @@ def load_prior(name: str | Path) -> LmiPrior:
     """Reads a prior. Nothing is unpickled.
 
     Args:
-        name: a path to a file of `save_prior`, or a robot, by name or by the path to its robot.yaml, that has one beside it.
+        name: a path to a file of `save_prior`; or the folder of a policy bundle that holds one (tensors ``prior.*``, parameter
+            ``prior``); or a robot, by name or by the path to its robot.yaml, that has one beside it.
 
     Raises:
         UserError: there is none, or the file is damaged or was changed.
     """
     path = Path(name)
+    if (path / "policy.yaml").is_file():
+        bundle = load_bundle(path)
+        numbers = {key.removeprefix(_PREFIX): value for key, value in bundle.tensors.items() if key.startswith(_PREFIX)}
+        try:
+            return LmiPrior.from_tensors(numbers, bundle.parameters.get("prior", {}))
+        except (UserError, TypeError) as error:
+            raise UserError(f"{path}: {error}") from None
     if path.suffix != ".safetensors":
         path = find("robot", ROBOT_FILES, name).parent / PRIOR_FILE
     if not path.is_file():

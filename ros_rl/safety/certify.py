@@ -77,10 +77,9 @@ def certify(
             f"certificate: in simulation V reaches {nonlinear.largest:.4g} one step after the boundary, it must stay below 1 "
             f"({nonlinear.outside:.1%} of {nonlinear.states} states leave); lower the contraction or the safe box"
         )
-    bound = certified_sharpness(prior)
-    if simulated:
-        bound = simulated_sharpness(prior, step, bound, steps=steps, seed=seed)
-    return replace(prior, sharpness_bound=bound, empirical=simulated), lmi.check(problem, prior.P, prior.F), nonlinear
+    proven = certified_sharpness(prior)
+    bound = simulated_sharpness(prior, step, proven, steps=steps, seed=seed) if simulated else proven
+    return replace(prior, sharpness_bound=bound, empirical=bound > proven), lmi.check(problem, prior.P, prior.F), nonlinear
 
 
 def linear_problem(safe: SafeSet, step: Step) -> lmi.LinearProblem:

@@ -38,18 +38,19 @@ def certified_sharpness(prior: LmiPrior, smallest: float = 0.0) -> float:
     return found
 
 
-def simulated_sharpness(prior: LmiPrior, step: Step, smallest: float, largest: float = 20.0, steps: int = _STEPS, seed: int = 0) -> float:
-    """Returns the largest sharpness, in steps of 0.1 above `smallest`, with which `adversary` keeps V below 0.98.
+def simulated_sharpness(prior: LmiPrior, step: Step, proven: float, largest: float = 20.0, steps: int = _STEPS, seed: int = 0) -> float:
+    """Returns the largest sharpness, in steps of 0.1 above `proven`, with which `adversary` keeps V below 0.98; else `proven`.
 
     It is empirical: another adversary may do better, so this one is kept at a distance from the boundary.
 
     Raises:
-        CertificateError: the adversary comes closer at `smallest` already.
+        CertificateError: what is proven for the linear model does not hold in simulation: the adversary leaves the ellipsoid.
     """
-    found = _largest(lambda sharpness: adversary(prior, step, sharpness, seed, steps=steps) < _KEPT, smallest, largest, _COARSE)
-    if found is None:
-        raise CertificateError(f"sharpness: an adversary brings V above {_KEPT:g} in simulation at {smallest:g} already")
-    return found
+    reached = adversary(prior, step, proven, seed, steps=steps)
+    if not reached < 1.0:
+        raise CertificateError(f"sharpness: an adversary brings V to {reached:.3g} in simulation at {proven:g} already")
+    found = _largest(lambda sharpness: adversary(prior, step, sharpness, seed, steps=steps) < _KEPT, proven, largest, _COARSE)
+    return proven if found is None else found
 
 
 def adversary(prior: LmiPrior, step: Step, sharpness: float, seed: int = 0, episodes: int = _EPISODES, steps: int = _STEPS) -> float:

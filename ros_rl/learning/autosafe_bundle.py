@@ -18,9 +18,9 @@ from ros_rl.errors import UserError, unknown
 from ros_rl.learning.goal_tasks import TASKS
 from ros_rl.learning.ladder import prior_of
 from ros_rl.learning.scripted import measure
-from ros_rl.policies.learned import prior_tensors
 from ros_rl.policies.bundle import Bundle, save_bundle
 from ros_rl.policies.interface import ObservationKey, PolicySpec
+from ros_rl.policies.learned import prior_tensors
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.goals import cartpole, quadrotor
 from ros_rl.sim.task import load_task, task_names

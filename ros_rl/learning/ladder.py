@@ -103,10 +103,9 @@ class Experiment:
         """
         self.task, self.method, self.prior = task, method_named(method), prior
         self.steps = steps or task.steps
-        if seeds < 1 or self.steps <= task.args.warmup:
-            raise UserError(
-                f"--seeds must be at least 1 and --steps more than {task.args.warmup} (the warm-up), got {seeds} and {self.steps}"
-            )
+        if seeds < 1 or self.steps <= task.args.warmup or self.steps % LOG_EVERY:
+            needed = f"--seeds must be at least 1 and --steps a multiple of {LOG_EVERY} above the {task.args.warmup} of the warm-up"
+            raise UserError(f"{needed}, got {seeds} and {self.steps}")
         self.levels = list(task.goals)
         self.seeds = [seed for seed in range(seeds) for _ in self.levels]
         self.goals = np.array([task.goals[level] for _ in range(seeds) for level in self.levels])
@@ -124,7 +123,7 @@ class Experiment:
     def _shield(self, copies: int) -> Shield | None:
         return self.method.shield and self.method.shield(self.prior, copies)
 
-    def evaluate(self, variant: str, episodes: int = EVALUATION_EPISODES) -> dict[str, np.ndarray]:
+    def evaluate(self, variant: str, episodes: int) -> dict[str, np.ndarray]:
         """Returns how the trained policies do in a variant of the plant: name to (runs,), means over the episodes."""
         environment = self.task.environments[variant](np.repeat(self.goals, episodes), self.prior)
         found = evaluate(environment, self.agent, self.prior, self.seeds, self._shield(len(environment)))
@@ -142,7 +141,7 @@ class Experiment:
             "prior": self.prior.digest(),
             "training": self.trainer.record(),
             "episodes": self.trainer.episodes,
-            "evaluation": {variant: self.evaluate(variant) for variant in self.task.environments},
+            "evaluation": {variant: self.evaluate(variant, EVALUATION_EPISODES) for variant in self.task.environments},
         }
 
 
@@ -152,6 +151,12 @@ def prior_of(task: GoalTask, folder: Path) -> LmiPrior:
     if not path.is_file():
         save_prior(path, task.make_prior())
     return load_prior(path)
+
+
+def save_networks(path: Path, agent: Sac) -> None:
+    """Writes the networks of all runs, without the optimisers."""
+    networks = {f"{name}.{key}": value.numpy() for name, module in agent.modules().items() for key, value in module.state_dict().items()}
+    paths.write_atomically(path, save(networks))
 
 
 def train(task: GoalTask, method: str, seeds: int, steps: int, folder: Path, bar: bool = True) -> dict[str, Any]:
@@ -182,7 +187,7 @@ def train(task: GoalTask, method: str, seeds: int, steps: int, folder: Path, bar
             progress.update()
             if trainer.steps % SAVE_EVERY == 0:
                 trainer.save(checkpoint)
-    paths.write_atomically(place.with_suffix(".safetensors"), save(experiment.agent.state()))
+    save_networks(place.with_suffix(".safetensors"), experiment.agent)
     save_json(done, experiment.result())
     checkpoint.unlink(missing_ok=True)
     return json.loads(done.read_text(encoding="utf-8"))

@@ -1,8 +1,7 @@
 """Policies that soft actor-critic has trained, with the AutoSafe mixture or without, as bundles."""
 
 import math
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pydantic
@@ -41,8 +40,7 @@ class Parameters:
     sharpness: Annotated[list[Finite], pydantic.Field(min_length=2, max_length=2)] | None = None
 
 
-@dataclass(frozen=True)
-class Mixed:
+class Mixed(NamedTuple):
     """What an action was mixed of, for diagnostics: λ, p, and the radius of the state in the ellipsoid, whose boundary is 1."""
 
     weight: float
@@ -73,6 +71,9 @@ class AutoSafePolicy:
         inputs = self.prior.state_size + len(self._target)
         self._actor = _actor_of(bundle, inputs, self.prior.action_size, self._sharpness is not None)
         self._observations = ObservationBuilder(self.spec)
+        # One product gives the radius (the norm of the first k numbers) and the safe action.
+        root, gain = np.linalg.cholesky(self.prior.P), self.prior.F / self.prior.action_range[:, None]
+        self._both = np.hstack([root, gain.T])
         self.mixed: Mixed | None = None
 
     def reset(self, seed: int, instruction: str) -> None:
@@ -87,32 +88,41 @@ class AutoSafePolicy:
         return ActionChunk(self.spec.joint_names, command[None], 1.0 / self.spec.rate, observation.stamp, self._name)
 
     def action(self, state: np.ndarray) -> np.ndarray:
-        """Returns the action in [-1, 1], shape (m,), for a deviation (k,) from the equilibrium."""
-        action, logit = self._network(state[None])
-        if self._sharpness is None:
-            return action[0]
-        radius = float(self.prior.radius(state))
-        if not math.isfinite(radius):
-            raise UserError(f"policy '{self._name}': the state is not finite")
-        sharpness = self._sharpness.low + (self._sharpness.high - self._sharpness.low) / (1.0 + math.exp(-float(logit[0])))
-        weight = mixing_weight(max(1.0 - radius, 0.0), sharpness)
-        self.mixed = Mixed(weight, sharpness, radius)
-        return (1.0 - weight) * action[0] + weight * self.prior.safe_action(state)
+        """Returns the action in [-1, 1], shape (m,), for a deviation (k,) from the equilibrium.
 
-    def actions(self, states: np.ndarray) -> np.ndarray:
-        """Returns the actions (n, m) of many states (n, k), as `action` does for one."""
-        action, logit = self._network(states)
+        Does in plain numbers what `actions` does in arrays: for one state those would take longer than the network.
+        """
+        mean, _, logit = self._actor.split(self._network(state[None])[0])
+        action: np.ndarray = np.tanh(mean)
         if self._sharpness is None:
             return action
-        sharpness = self._sharpness.low + (self._sharpness.high - self._sharpness.low) / (1.0 + np.exp(-logit))
-        return mix(action, self.prior.safe_action(states), mixing_weight(self.prior.margin(states), sharpness))
+        both = (state @ self._both).tolist()
+        radius = math.hypot(*both[: len(state)])
+        low, high = self._sharpness.low, self._sharpness.high
+        sharpness = low + (high - low) / (1.0 + math.exp(-float(logit)))
+        weight = mixing_weight(max(1.0 - radius, 0.0), sharpness)
+        self.mixed = Mixed(weight, sharpness, radius)
+        safe_action = [min(max(value, -1.0), 1.0) for value in both[len(state) :]]
+        return np.array([(1.0 - weight) * ours + weight * safe for ours, safe in zip(action.tolist(), safe_action, strict=True)])
 
-    def _network(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the network's actions (n, m) and the sharpness' logits (n,), for states (n, k)."""
+    def actions(self, states: np.ndarray) -> np.ndarray:
+        """Returns the actions (n, m) of many states (n, k)."""
+        mean, _, logit = self._actor.split(self._network(states))
+        action: np.ndarray = np.tanh(mean)
+        if self._sharpness is None:
+            return action
+        both = states @ self._both
+        rooted, safe_action = both[:, : states.shape[1]], np.minimum(np.maximum(both[:, states.shape[1] :], -1.0), 1.0)
+        margin = np.maximum(1.0 - np.sqrt(np.vecdot(rooted, rooted)), 0.0)
+        low, high = self._sharpness.low, self._sharpness.high
+        return mix(action, safe_action, mixing_weight(margin, low + (high - low) / (1.0 + np.exp(-logit))))
+
+    def _network(self, states: np.ndarray) -> np.ndarray:
+        """Returns the outputs of the network, (n, w), for states (n, k)."""
         seen = observe(states, self._scale, self._target, self._reach).astype(np.float32)
         with torch.inference_mode():
-            action, logit = self._actor.mode(torch.from_numpy(seen)[None])
-        return action[0].numpy().astype(float), np.empty(0) if logit is None else logit[0].numpy().astype(float)
+            out: np.ndarray = self._actor.layers(torch.from_numpy(seen[None]))[0].numpy()
+        return out.astype(float)
 
 
 def prior_tensors(prior: LmiPrior) -> dict[str, np.ndarray]:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -69,15 +70,13 @@ class GaussianActor(nn.Module):
                 self.layers.weights[-1][..., -1] *= 0.1
                 self.layers.biases[-1][..., -1] = 0.0
 
-    def mode(self, observations: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Returns tanh of the mean, (R, batch, actions), and the sharpness' logit, (R, batch), or None."""
-        out = self.layers(observations)
-        return torch.tanh(out[..., : self.actions]), out[..., -1] if self.sharpness else None
+    def split(self, out: Any) -> tuple[Any, Any, Any]:
+        """Returns the parts of an output of `layers`, array or tensor (..., w): mean, unscaled spread, and the sharpness' logit or None."""
+        return out[..., : self.actions], out[..., self.actions : 2 * self.actions], out[..., -1] if self.sharpness else None
 
     def forward(self, observations: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Returns mean and logarithm of the standard deviation, (R, batch, actions), and the sharpness' logit, (R, batch), or None."""
-        out = self.layers(observations)
-        mean, spread = out[..., : self.actions], out[..., self.actions : 2 * self.actions]
+        mean, spread, logit = self.split(self.layers(observations))
         low, high = self.LOG_STD
         log_std = low + 0.5 * (high - low) * (torch.tanh(spread) + 1.0)
-        return mean, log_std, out[..., -1] if self.sharpness else None
+        return mean, log_std, logit

@@ -13,9 +13,7 @@ _LINEAR_BELOW = 1e-3  # |sharpness| below which the weight is taken from its ser
 
 
 def _namespace(*values: Any) -> Any:
-    """Returns the library that the values live in: math for plain numbers, torch if one of them is a tensor, else numpy."""
-    if all(isinstance(value, float | int) for value in values):
-        return math
+    """Returns the library that the values live in: torch if one of them is a tensor, else numpy."""
     if all(isinstance(value, np.ndarray | float | int) for value in values):
         return np
     import torch  # not at the top: filters without a network must not wait for it
@@ -34,16 +32,16 @@ def mixing_weight(margin: Any, sharpness: Any) -> Any:
         sharpness: p; a number, array or tensor that broadcasts with `margin`.
 
     Returns:
-        λ in [0, 1], of the broadcast shape; a tensor if an argument is one, a float if both are numbers.
+        λ in [0, 1], of the broadcast shape; a tensor if an argument is one, a float if both are floats.
 
     Raises:
         ValueError: a margin is outside [0, 1] or NaN.
     """
+    if type(margin) is float and type(sharpness) is float:
+        _check(0.0 <= margin <= 1.0, margin)
+        form = _above if sharpness >= _LINEAR_BELOW else _below if sharpness <= -_LINEAR_BELOW else _series
+        return form(math, margin, sharpness)
     xp = _namespace(margin, sharpness)
-    if xp is math:
-        _check(0 <= margin <= 1, margin)
-        above, below = sharpness >= _LINEAR_BELOW, sharpness <= -_LINEAR_BELOW
-        return (_above if above else _below if below else _series)(math, margin, sharpness)
     if xp is np:
         margin, sharpness = (np.asarray(value, np.result_type(margin, sharpness, 0.0)) for value in (margin, sharpness))
     else:

@@ -33,7 +33,8 @@ def certified_sharpness(prior: LmiPrior, smallest: float = 0.0) -> float:
     found = _largest(lambda sharpness: bool((mixing_weight(1 - radius, sharpness) >= needed).all()), smallest, LARGEST, _RESOLUTION)
     if found is None:
         raise CertificateError(
-            f"sharpness: none from {smallest:g} to {LARGEST:g} keeps the ellipsoid; actions reach {reach:.3g} radii in a step"
+            f"sharpness: none from {smallest:g} to {LARGEST:g} keeps the ellipsoid: in one period, actions move the state by up to "
+            f"{reach:.3g} of its radius, which must be below 1; take smaller action ranges or a higher rate"
         )
     return found
 

@@ -11,6 +11,7 @@ from ros_rl.nodes.environment import BAD_INPUT, LAUNCHER
 from ros_rl.nodes.parameters import NODES, Parameter, Value
 from ros_rl.policies.bundle import Bundle, check_fits, load_bundle
 from ros_rl.robots.spec import load_robot
+from ros_rl.safety.filters import make_filter
 from ros_rl.safety.prior import load_prior
 from ros_rl.sim.task import Task, load_task
 
@@ -143,7 +144,10 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
     check_fits(bundle, robot)
     if bundle.spec.privileged and not simulated:
         raise UserError(f"policy '{policy}' reads simulator state, so it runs in mode:=sim only; name another policy:=")
-    _check_prior(bundle, values["filter"], values["prior"] or values["robot"] or chosen.robot)
+    if values["filter"] != "none":
+        prior = values["prior"] or values["robot"] or chosen.robot
+        make_filter(values["filter"], robot, prior, values["outside"])  # refuses here what the node would refuse
+        _check_prior(bundle, values["filter"], prior)
     sim_time = values["use_sim_time"] == "true" or (values["use_sim_time"] == "auto" and simulated)
     shared = {
         **values,
@@ -167,7 +171,7 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
 def _check_prior(bundle: Bundle, safety_filter: str, prior: str) -> None:
     """Refuses a filter with another safe prior than the policy was trained with: it would cut what training held to be safe."""
     trained = bundle.parameters.get("prior")
-    if safety_filter == "none" or not isinstance(trained, dict):
+    if not isinstance(trained, dict):
         return
     digest = load_prior(prior).digest()
     if digest != trained.get("digest"):

@@ -54,10 +54,10 @@ def test_an_argument_reaches_every_node_that_has_it(name):
         str: "test",
         list: "1.0,2.0,3.0" if name == "command" else "test",
     }
-    text = {"robot": "arm", "policy": "arm_circle", "tasks": "arm_circle", "control_rate": "400.0"}.get(
+    text = {"robot": "arm", "policy": "arm_circle", "tasks": "arm_circle", "control_rate": "400.0", "filter": "none"}.get(
         name, values[type(ARGUMENTS[name].default)]
     )
-    if ARGUMENTS[name].choices:
+    if ARGUMENTS[name].choices and name != "filter":  # the arm has no safe prior
         text = ARGUMENTS[name].choices[-1]
     where = {"mode": "robot"} if name in ROBOT_ONLY else {"tasks": "none", "policy": "arm_circle"} if name == "scene" else {}
     given = parameters(graph("arm", {"tasks": "arm_circle", **where, name: text}))
@@ -247,3 +247,22 @@ def test_a_filter_with_another_prior_than_the_policy_was_trained_with_is_refused
 def test_a_bundle_without_a_prior_is_none_to_take_one_from():
     with pytest.raises(UserError, match=r"cartpole_lqr: safe prior: A, B, .* is missing"):
         load_prior(share_dir() / "policies" / "cartpole_lqr")
+
+
+@pytest.mark.parametrize(
+    ("bringup", "given", "message"),
+    [
+        ("arm", {}, r"urdf/arm/safe_prior\.safetensors: there is no safe prior"),
+        ("quadrotor", {"prior": "cartpole"}, "the safe prior commands slider; robot 'quadrotor' has rotor_1"),
+        ("cartpole", {"control_rate": "200.0"}, "the safe prior is for 100 Hz, robot 'cartpole' runs at 200 Hz"),
+        ("cartpole", {"prior": "/no/such.safetensors"}, r"/no/such\.safetensors: there is no safe prior"),
+    ],
+)
+def test_a_filter_without_a_prior_that_fits_is_refused_before_anything_starts(bringup, given, message):
+    with pytest.raises(UserError, match=message):
+        graph(bringup, {"filter": "cbf", **given})
+
+
+def test_a_filter_comes_with_its_robots_prior():
+    given = parameters(graph("cartpole", {"filter": "cbf", "outside": "hold"}))["safety_node"]
+    assert (given["filter"], given["prior"], given["outside"]) == ("cbf", "", "hold")

@@ -161,7 +161,7 @@ SAFETY_NODE = (
     ROBOT,
     AUTOSTART,
     Parameter("filter", "none", "What keeps actions safe before the guard.", choices=FILTERS),
-    Parameter("prior", "", "Safe prior of the filter: a path to its file or to a policy bundle, or a robot that has one; empty: the robot's own."),
+    Parameter("prior", "", "Safe prior of the filter: a path to its file or a policy bundle, or a robot that has one; empty: its own."),
     Parameter(
         "outside",
         "fallback",

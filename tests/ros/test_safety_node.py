@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
 from harness import value
+from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory
 
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import JointCommand
 from ros_rl.nodes.messages import COMMAND_QOS, to_joint_state, to_trajectory
+from ros_rl.nodes.safety_node import SafetyNode
 from ros_rl.safety.interface import SafetyReport
 from ros_rl.safety.prior import load_prior
 
@@ -187,5 +189,7 @@ def test_a_robot_is_balanced_through_every_filter_in_lockstep(ros, name):
     ],
 )
 def test_a_prior_that_is_missing_or_does_not_fit_keeps_the_node_from_starting(ros, bringup, arguments, message):
+    given = {"robot": bringup, "filter": "simplex", **arguments}
+    node = SafetyNode(namespace="test", parameter_overrides=[Parameter(name, value=entry) for name, entry in given.items()])
     with pytest.raises(UserError, match=message):
-        ros.up(bringup, without=("hardware_node", "policy_node", "task_node"), filter="simplex", **arguments)
+        ros.add(node)

@@ -89,7 +89,7 @@ class BenchAutosafe:
     """Runs at each level of conflict."""
     steps: int = 0
     """Control steps of each run; 0: the task's own number."""
-    folder: Path = Path("runs/autosafe")
+    folder: Path = Path("out/autosafe")
     """Where runs, results and figures go."""
     only_trained: bool = False
     """Train nothing: summarise the methods that are trained already."""

@@ -1,9 +1,10 @@
 """Makes policy bundles of what `ros_rl.learning.ladder` has trained, and measures them on their tasks.
 
-python -m ros_rl.learning.autosafe_bundle --folder runs/autosafe            # all that ship
-python -m ros_rl.learning.autosafe_bundle --folder runs/autosafe --name cartpole_autosafe
+python -m ros_rl.learning.autosafe_bundle --folder out/autosafe            # all that ship
+python -m ros_rl.learning.autosafe_bundle --folder out/autosafe --name cartpole_autosafe
 """
 
+import json
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,7 +78,7 @@ DESIGNS = {
 class BundleArgs:
     """What to make bundles of."""
 
-    folder: Path = Path("runs/autosafe")
+    folder: Path = Path("out/autosafe")
     """What `python -m ros_rl.learning.ladder` wrote."""
     name: str = ""
     """One bundle; empty: all that ship."""
@@ -105,7 +106,8 @@ def trained(name: str, design: Design, folder: Path) -> Bundle:
     """Returns the bundle without its metrics."""
     task, robot = TASKS[design.task], load_robot(design.robot)
     path = folder / task.name / "autosafe.safetensors"
-    if not path.is_file():
+    done = path.with_suffix(".json")
+    if not (path.is_file() and done.is_file()):
         raise UserError(f"{path} is not there; train it with 'python -m ros_rl.learning.ladder --task {task.name} --folder {folder}'")
     prior, networks = prior_of(task, folder), load_file(path)
     run = list(task.goals).index(design.level)  # of seed 0
@@ -127,7 +129,7 @@ def trained(name: str, design: Design, folder: Path) -> Bundle:
         "command": f"python -m ros_rl.learning.ladder --task {task.name} --method autosafe; "
         f"python -m ros_rl.learning.autosafe_bundle --name {name}",
         "revision": f"ros_rl {__version__}",
-        "data": f"{task.steps} steps of the task {task.name} at {design.level} conflict, seed 0",
+        "data": f"{json.loads(done.read_text(encoding='utf-8'))['steps']} steps of the task {task.name} at {design.level} conflict, seed 0",
     }
     tensors |= {"scale": design.scale, **prior_tensors(prior)}
     return Bundle(name, "autosafe", "autosafe", spec, settings, tensors, training)

@@ -1,6 +1,6 @@
 """Trains one method on one task: all seeds and all levels of conflict at once, with equal steps; stops and resumes anywhere.
 
-python -m ros_rl.learning.ladder --task cartpole --method autosafe --folder runs/autosafe
+python -m ros_rl.learning.ladder --task cartpole --method autosafe --folder out/autosafe
 """
 
 import json
@@ -88,7 +88,7 @@ class LadderArgs:
     """Runs at each level of conflict: seeds 0 to seeds - 1."""
     steps: int = 0
     """Control steps of each run; 0: the task's own number."""
-    folder: Path = Path("runs/autosafe")
+    folder: Path = Path("out/autosafe")
     """Where checkpoints and results go; a run that was stopped goes on from there."""
 
 

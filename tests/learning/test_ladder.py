@@ -98,7 +98,10 @@ def test_a_bundle_is_made_of_seed_0_of_its_level(tmp_path):
         trained("cartpole_autosafe", design, tmp_path)
     experiment = Experiment(task, "autosafe", 2, STEPS, prior_of(task, tmp_path))
     ladder.save_networks(tmp_path / "cartpole" / "autosafe.safetensors", experiment.agent)
-    policy = load_policy(trained("cartpole_autosafe", design, tmp_path), load_robot("cartpole"))
+    (tmp_path / "cartpole" / "autosafe.json").write_text(json.dumps({"steps": STEPS}))
+    bundle = trained("cartpole_autosafe", design, tmp_path)
+    assert bundle.training["data"] == f"{STEPS} steps of the task cartpole at mid conflict, seed 0"
+    policy = load_policy(bundle, load_robot("cartpole"))
     run = 1  # seed 0, level "mid"
     seen = experiment.trainer._seen
     expected = experiment.agent.act(*inputs_of(seen, 6), None).action[run, 0].detach().numpy()

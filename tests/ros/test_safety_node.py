@@ -138,6 +138,9 @@ def test_a_measurement_that_is_no_number_stops_the_commands_until_there_is_one_a
     assert bench.status("sends no command: joint_position.slider is not finite").level == DiagnosticStatus.ERROR
     ros.until(lambda: diagnostics("safety_node").level == DiagnosticStatus.ERROR)
     assert "joint_position.slider is not finite" in diagnostics("safety_node").message
+    bench.node._seen -= 1e6
+    bench.node._bridge()  # that it grows old as well is not what is wrong with it
+    assert bench.node._halted == "joint_position.slider is not finite"
     assert len(bench.commands) == count
     assert bench.ask(0.1, 3.0) == 3.0
     bench.status("active")

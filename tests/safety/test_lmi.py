@@ -36,6 +36,8 @@ def test_the_known_gain_comes_out(known):
     np.testing.assert_allclose(gain, [[25.9995, 19.4241, 75.9886, 13.8553]], atol=5e-4)
     certificate = check(KNOWN, lyapunov, gain)
     assert certificate.contraction == pytest.approx(0.849, abs=1e-6)
+    assert certificate.spectral_radius == pytest.approx(np.abs(np.linalg.eigvals(A + B @ gain)).max())
+    assert certificate.spectral_radius < np.sqrt(0.849)
     assert certificate.action_reach * FORCE == pytest.approx([22.361], abs=1e-3)
     assert certificate.box_reach[2] * 0.8 == pytest.approx(0.7996, abs=5e-5)
 
@@ -119,6 +121,7 @@ def test_what_a_less_exact_solver_calls_a_solution_is_refused():
     [
         ({"box": np.diag([1 / 0.9, 1 / 100, 1e6, 1 / 100]), "action_range": [1e-3]}, r"\|angle\| <= 1e-06.*contraction 0.849"),
         ({"box": np.diag([1 / 0.9, 1 / 100, 1e6, 1 / 100])}, r": \|angle\| <= 1e-06 cannot hold"),
+        ({"box": np.diag([1 / 0.9, 1 / 100, 2000, 1 / 100])}, r": \|angle\| <= 0.0005 cannot hold"),  # an ellipsoid, but one too thin
         ({"action_range": [1e-4]}, r": \|force\| <= 0.0001 cannot hold.*half-widths 0.9, 100, 0.8, 100"),
         ({"B": 0 * B}, r"no action moves the mode of A with eigenvalue 1.173.*\(mainly angle\), which is not stable"),
         ({"A": np.diag([0.5, 0.5, 0.95, 0.5]), "B": np.array([[0], [1], [0], [0]])}, "eigenvalue 0.95.*angle.*slower than a contraction"),

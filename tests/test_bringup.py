@@ -245,7 +245,7 @@ def test_a_filter_with_another_prior_than_the_policy_was_trained_with_is_refused
 
 
 def test_a_bundle_without_a_prior_is_none_to_take_one_from():
-    with pytest.raises(UserError, match=r"cartpole_lqr: safe prior: A, B, .* is missing"):
+    with pytest.raises(UserError, match=r"bundle 'cartpole_lqr': safe prior: A, B, .* is missing"):
         load_prior(share_dir() / "policies" / "cartpole_lqr")
 
 

@@ -16,11 +16,11 @@ from ros_rl.policies.observation import ObservationBuilder
 from ros_rl.policies.scripted.contents import parameters, tensor
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.safety.autosafe import Sharpness, mix, mixing_weight
-from ros_rl.safety.prior import LmiPrior
+from ros_rl.safety.prior import BUNDLE_PREFIX, LmiPrior, prior_in
 from ros_rl.sim.coordinates import Coordinates
 from ros_rl.sim.goals.interface import observe
 
-_ACTOR, _PRIOR = "actor.", "prior."
+_ACTOR = "actor."
 
 
 @pydantic.dataclasses.dataclass(config=STRICT)
@@ -63,7 +63,7 @@ class AutoSafePolicy:
         self.spec = bundle.spec
         self._name = bundle.name
         settings = parameters(bundle, Parameters)
-        self.prior = _prior_of(bundle, settings)
+        self.prior = _prior_of(bundle)
         self._coordinates = Coordinates(robot, self.prior.state_names, self.prior.state_equilibrium)
         self._target, self._reach = np.array(settings.target), settings.reach
         self._scale = tensor(bundle, "scale", (self.prior.state_size,))
@@ -127,15 +127,11 @@ class AutoSafePolicy:
 
 def prior_tensors(prior: LmiPrior) -> dict[str, np.ndarray]:
     """Returns the numbers of a prior as a bundle holds them."""
-    return {_PRIOR + name: value for name, value in prior.to_tensors().items()}
+    return {BUNDLE_PREFIX + name: value for name, value in prior.to_tensors().items()}
 
 
-def _prior_of(bundle: Bundle, settings: Parameters) -> LmiPrior:
-    numbers = {name.removeprefix(_PRIOR): value for name, value in bundle.tensors.items() if name.startswith(_PRIOR)}
-    try:
-        prior = LmiPrior.from_tensors(numbers, settings.prior)
-    except UserError as error:
-        raise UserError(f"bundle '{bundle.name}': {error}") from None
+def _prior_of(bundle: Bundle) -> LmiPrior:
+    prior = prior_in(bundle)
     if prior.action_names != bundle.spec.joint_names:
         raise UserError(
             f"bundle '{bundle.name}': its safe prior acts on {', '.join(prior.action_names)}, "

@@ -14,7 +14,7 @@ from safetensors.numpy import save
 
 from ros_rl.errors import UserError
 from ros_rl.paths import find, write_atomically
-from ros_rl.policies.bundle import load_bundle
+from ros_rl.policies.bundle import Bundle, load_bundle
 from ros_rl.robots.spec import ROBOT_FILES
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Array = TypeVar("Array", np.ndarray, "torch.Tensor")
 
 PRIOR_FILE = "safe_prior.safetensors"  # beside a robot's robot.yaml
-_PREFIX = "prior."  # of the tensors in a policy bundle
+BUNDLE_PREFIX = "prior."  # of the tensors in a policy bundle
 _SYMMETRY = 1e-9  # relative, that P may be off by
 _OVERSHOOT = 1e-6  # that a safe action or a margin may be outside its range by rounding
 
@@ -259,6 +259,19 @@ def save_prior(path: Path, prior: LmiPrior) -> None:
     write_atomically(path, save(prior.to_tensors(), words))
 
 
+def prior_in(bundle: Bundle) -> LmiPrior:
+    """Returns the prior that a policy bundle holds, in the tensors ``prior.*`` and the parameter ``prior``.
+
+    Raises:
+        UserError: it holds none, or it was changed.
+    """
+    numbers = {key.removeprefix(BUNDLE_PREFIX): value for key, value in bundle.tensors.items() if key.startswith(BUNDLE_PREFIX)}
+    try:
+        return LmiPrior.from_tensors(numbers, bundle.parameters.get("prior", {}))
+    except (UserError, TypeError) as error:
+        raise UserError(f"bundle '{bundle.name}': {error}") from None
+
+
 def load_prior(name: str | Path) -> LmiPrior:
     """Reads a prior. Nothing is unpickled.
 
@@ -271,12 +284,7 @@ def load_prior(name: str | Path) -> LmiPrior:
     """
     path = Path(name)
     if (path / "policy.yaml").is_file():
-        bundle = load_bundle(path)
-        numbers = {key.removeprefix(_PREFIX): value for key, value in bundle.tensors.items() if key.startswith(_PREFIX)}
-        try:
-            return LmiPrior.from_tensors(numbers, bundle.parameters.get("prior", {}))
-        except (UserError, TypeError) as error:
-            raise UserError(f"{path}: {error}") from None
+        return prior_in(load_bundle(path))
     if path.suffix != ".safetensors":
         path = find("robot", ROBOT_FILES, name).parent / PRIOR_FILE
     if not path.is_file():

@@ -11,9 +11,9 @@ from ros_rl.hardware.interface import Observation
 from ros_rl.learning.sac import Sac, SacArgs
 from ros_rl.learning.training import streams_of
 from ros_rl.policies.actors import load_policy
-from ros_rl.policies.learned import prior_tensors
 from ros_rl.policies.bundle import Bundle, load_bundle, save_bundle
 from ros_rl.policies.interface import ObservationKey, PolicySpec
+from ros_rl.policies.learned import prior_tensors
 from ros_rl.robots.spec import load_robot
 from ros_rl.safety.autosafe import Sharpness
 from ros_rl.safety.certify import certify_robot

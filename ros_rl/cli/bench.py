@@ -96,8 +96,9 @@ class BenchAutosafe:
 
     def run(self) -> int:
         """Returns 0."""
-        from ros_rl.learning.ladder_results import bench
+        from ros_rl.learning.ladder_results import bench, markdown
 
-        for path in bench(self.task, self.methods, self.seeds, self.steps, self.folder, self.only_trained):
-            print(path)
+        table, files = bench(self.task, self.methods, self.seeds, self.steps, self.folder, self.only_trained)
+        print(markdown(table))
+        print(*files, sep="\n")
         return 0

@@ -14,6 +14,8 @@ from ros_rl.safety.safe_set import SafeSet
 from ros_rl.sim.goals import cartpole, glucose, quadrotor
 from ros_rl.sim.goals.interface import GoalEnvironment
 
+VARIANTS = ("nominal", "rough")  # of plants
+
 
 @dataclass(frozen=True, eq=False)
 class GoalTask:
@@ -23,7 +25,7 @@ class GoalTask:
         name: of the task.
         goals: level to goal, from low to high conflict.
         make_prior: certifies the safe prior.
-        environments: variants by name, each from goals (n,) and the prior; all methods train in "nominal".
+        environments: of `VARIANTS` those that there are, each from goals (n,) and the prior; all methods train in "nominal".
         args: settings of SAC, for all methods.
         steps: of training.
     """

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ros_rl.errors import UserError
-from ros_rl.learning.goal_tasks import GoalTask, task_named
+from ros_rl.learning.goal_tasks import VARIANTS, GoalTask, task_named
 from ros_rl.learning.ladder import METHODS, method_named, train
 from ros_rl.learning.statistics import bootstrap_interval, interquartile_mean
 from ros_rl.learning.training import save_json
@@ -18,8 +18,10 @@ _FEWER = ("sac", "simplex", "lagrangian", "autosafe")  # on the tasks beside the
 _ENDS = 0.1  # part of the training that "first" and "last" are means of
 
 
-def bench(task_name: str, methods: Sequence[str], seeds: int, steps: int, folder: Path, only_trained: bool = False) -> list[Path]:
-    """Trains what is missing and writes <folder>/<task>.json and its figures.
+def bench(
+    task_name: str, methods: Sequence[str], seeds: int, steps: int, folder: Path, only_trained: bool = False
+) -> tuple[dict[str, Any], list[Path]]:
+    """Trains what is missing and writes <folder>/<task>.json and its figures; returns the table and the files.
 
     Raises:
         UserError: a name or number is wrong, or nothing is trained where nothing shall be.
@@ -39,7 +41,7 @@ def bench(task_name: str, methods: Sequence[str], seeds: int, steps: int, folder
     table = summary(task, results)
     path = folder / f"{task.name}.json"
     save_json(path, table)
-    return [path, *figures(task, results, table, folder)]
+    return table, [path, *figures(task, results, table, folder)]
 
 
 def summary(task: GoalTask, results: dict[str, Any]) -> dict[str, Any]:
@@ -95,6 +97,36 @@ def _summary(values: np.ndarray) -> dict[str, Any]:
     low, high = bootstrap_interval(values)
     digits = [float(f"{value:.4g}") for value in (interquartile_mean(values), low, high)]
     return {"iqm": digits[0], "interval": digits[1:], "runs": [float(f"{value:.4g}") for value in values]}
+
+
+def markdown(table: dict[str, Any]) -> str:
+    """Returns the table as Markdown: a row for each method, a number for each level of conflict, low to high."""
+    variants = [name for name in next(iter(next(iter(table["methods"].values())).values())) if name in VARIANTS]
+    heads = [
+        "method",
+        *(f"return ({name})" for name in variants),
+        "violations",
+        "ellipsoid exits",
+        "action jump",
+        "critic loss",
+        "λ first → last",
+    ]
+    lines = [heads, ["---"] * len(heads)]
+    for name, levels in table["methods"].items():
+        rows = list(levels.values())
+        cells = [METHODS[name].label]
+        cells += [" / ".join(_with_interval(row[variant]["return"]) for row in rows) for variant in variants]
+        cells += [" / ".join(f"{sum(row[count]):,}" for row in rows) for count in ("violations", "exits")]
+        cells += [" / ".join(f"{row['training_jump']['iqm']:.2f}" for row in rows)]
+        cells += [" / ".join(f"{row['critic_loss_last']['iqm']:.2g}" for row in rows)]
+        mixed = [f"{row['weight_first']['iqm']:.2f} → {row['weight_last']['iqm']:.2f}" for row in rows if "weight_first" in row]
+        lines.append([*cells, " / ".join(mixed) or "–"])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _with_interval(found: dict[str, Any]) -> str:
+    low, high = found["interval"]
+    return f"{found['iqm']:.0f} ({low:.0f}–{high:.0f})"
 
 
 def figures(task: GoalTask, results: dict[str, Any], table: dict[str, Any], folder: Path) -> list[Path]:

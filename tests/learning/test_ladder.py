@@ -29,7 +29,10 @@ def _short(monkeypatch):
 def test_a_short_bench_leaves_results_and_figures_and_is_not_done_twice(tmp_path, capsys, monkeypatch):
     words = ["bench", "autosafe", "--task", "glucose", "--seeds", "1", "--steps", str(STEPS), "--folder", str(tmp_path)]
     assert command([*words, "--methods", "sac", "autosafe"]) == 0
-    files = capsys.readouterr().out.split()
+    *rows, _, _, _, _ = lines = capsys.readouterr().out.splitlines()
+    files = lines[len(rows) :]
+    assert [row.split(" | ")[0] for row in rows[2:]] == ["| SAC", "| AutoSafe"]
+    assert len({row.count("|") for row in rows}) == 1
     assert [path.removeprefix(f"{tmp_path}/") for path in files] == [
         "glucose.json",
         "glucose_ladder.png",

@@ -11,6 +11,7 @@ from ros_rl.learning import ladder, training
 from ros_rl.learning.autosafe_bundle import DESIGNS, trained
 from ros_rl.learning.goal_tasks import TASKS
 from ros_rl.learning.ladder import METHODS, Experiment, prior_of, train
+from ros_rl.learning.ladder_results import claims
 from ros_rl.learning.training import inputs_of
 from ros_rl.policies.actors import load_policy
 from ros_rl.robots.spec import load_robot
@@ -31,8 +32,9 @@ def test_a_short_bench_leaves_results_and_figures_and_is_not_done_twice(tmp_path
     assert command([*words, "--methods", "sac", "autosafe"]) == 0
     *rows, _, _, _, _ = lines = capsys.readouterr().out.splitlines()
     files = lines[len(rows) :]
-    assert [row.split(" | ")[0] for row in rows[2:]] == ["| SAC", "| AutoSafe"]
-    assert len({row.count("|") for row in rows}) == 1
+    assert [row.split(" | ")[0] for row in rows[2:4]] == ["| SAC", "| AutoSafe"]
+    assert len({row.count("|") for row in rows[: rows.index("")]}) == 1
+    assert "| AutoSafe has no violation in training | 0 | yes |" in rows
     assert [path.removeprefix(f"{tmp_path}/") for path in files] == [
         "glucose.json",
         "glucose_ladder.png",
@@ -64,6 +66,35 @@ def test_a_training_that_was_stopped_goes_on(tmp_path, monkeypatch):
         train(task, "simplex", 1, STEPS, tmp_path / "stopped", bar=False)
     monkeypatch.setattr(ladder.Trainer, "step", step)
     assert train(task, "simplex", 1, STEPS, tmp_path / "stopped", bar=False) == whole
+
+
+def row_of(value: float, loss: float, violations: int, first: float = 0.5, last: float = 0.4) -> dict:
+    runs = lambda middle: {"runs": [middle - 0.1 * abs(middle), middle, middle + 0.1 * abs(middle)]}  # noqa: E731
+    found = {"nominal": {"return": runs(value)}, "critic_loss_last": runs(loss), "violations": [violations] * 3}
+    return found | {"weight_first": runs(first), "weight_last": runs(last)}
+
+
+def test_claims_are_judged_by_medians_and_by_every_level():
+    levels = {"low": 1, "mid": 2, "high": 3}
+    methods = {
+        "sac": {level: row_of(200.0, 0.2, 30) for level in levels},
+        "lagrangian": {level: row_of(180.0, 0.2, 30) for level in levels},
+        "simplex": {level: row_of(50.0, 10.0**k, 0) for k, level in enumerate(levels)},
+        **{name: {level: row_of(209.0, 0.005, 0) for level in levels} for name in ("linear", "fixed_half", "fixed_full")},
+        "autosafe": {level: row_of(210.0, 0.005, 0, last=0.1 * (k + 1)) for k, level in enumerate(levels)},
+    }
+    table = {"task": "cartpole", "goals": levels, "methods": methods}
+    assert len(claims(table)) == 11
+    assert all(entry["holds"] for entry in claims(table)), [entry for entry in claims(table) if not entry["holds"]]
+    methods["autosafe"]["mid"] = row_of(189.0, 0.05, 1, last=0.35)
+    broken = [entry["claim"] for entry in claims(table) if not entry["holds"]]
+    assert broken == [
+        "AutoSafe has no violation in training",
+        "AutoSafe's mean weight at the end grows with conflict",
+        "AutoSafe's return is at least 0.95 of SAC's",
+        "AutoSafe's return is at least that of the best soft baseline",
+        "learned p: a return of at least 0.97 of the best fixed p's",
+    ]
 
 
 @pytest.mark.parametrize("name", METHODS)

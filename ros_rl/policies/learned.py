@@ -1,7 +1,7 @@
 """Policies that soft actor-critic has trained, with the AutoSafe mixture or without, as bundles."""
 
 import math
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 import pydantic
@@ -40,18 +40,10 @@ class Parameters:
     sharpness: Annotated[list[Finite], pydantic.Field(min_length=2, max_length=2)] | None = None
 
 
-class Mixed(NamedTuple):
-    """What an action was mixed of, for diagnostics: λ, p, and the radius of the state in the ellipsoid, whose boundary is 1."""
-
-    weight: float
-    sharpness: float
-    radius: float
-
-
 class AutoSafePolicy:
     """The network's action, mixed with the safe one by a weight that is 1 at the boundary of the safe set; see `ros_rl.safety.autosafe`.
 
-    Deterministic: the network's action is tanh of its mean. `mixed` says what the last action was made of.
+    Deterministic: the network's action is tanh of its mean.
     """
 
     def __init__(self, bundle: Bundle, robot: RobotSpec):
@@ -74,7 +66,8 @@ class AutoSafePolicy:
         # One product gives the radius (the norm of the first k numbers) and the safe action.
         root, gain = np.linalg.cholesky(self.prior.P), self.prior.F / self.prior.action_range[:, None]
         self._both = np.hstack([root, gain.T])
-        self.mixed: Mixed | None = None
+        self._mixed: tuple[float, float, float] | None = None
+        self._exits = 0
 
     def reset(self, seed: int, instruction: str) -> None:
         """Starts an episode; the policy has neither memory nor randomness."""
@@ -86,6 +79,15 @@ class AutoSafePolicy:
         state = self._coordinates.of(observation)
         command = self.prior.action_equilibrium + self.prior.action_range * self.action(state)
         return ActionChunk(self.spec.joint_names, command[None], 1.0 / self.spec.rate, observation.stamp, self._name)
+
+    def report(self) -> dict[str, float]:
+        """Returns what the last action was mixed of: weight λ, sharpness p, radius of the state in the ellipsoid (1 is its boundary).
+
+        `exits` counts the actions for states outside. Empty without a mixture.
+        """
+        if self._mixed is None:
+            return {}
+        return {**dict(zip(("weight", "sharpness", "radius"), self._mixed, strict=True)), "exits": self._exits}
 
     def action(self, state: np.ndarray) -> np.ndarray:
         """Returns the action in [-1, 1], shape (m,), for a deviation (k,) from the equilibrium.
@@ -101,7 +103,8 @@ class AutoSafePolicy:
         low, high = self._sharpness.low, self._sharpness.high
         sharpness = low + (high - low) / (1.0 + math.exp(-float(logit)))
         weight = mixing_weight(max(1.0 - radius, 0.0), sharpness)
-        self.mixed = Mixed(weight, sharpness, radius)
+        self._mixed = weight, sharpness, radius
+        self._exits += radius >= 1.0
         safe_action = [min(max(value, -1.0), 1.0) for value in both[len(state) :]]
         return np.array([(1.0 - weight) * ours + weight * safe for ours, safe in zip(action.tolist(), safe_action, strict=True)])
 

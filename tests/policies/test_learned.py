@@ -72,16 +72,19 @@ def test_a_bundle_acts_as_the_agent_that_it_was_made_of(sharpness, tmp_path):
         chunk = policy.act(seen(state))
         np.testing.assert_allclose(chunk.values[0], 20.0 * expected[index], atol=5e-5)
         if sharpness is not None:
-            assert policy.mixed.weight == pytest.approx(float(trained.weight[0, index]), abs=2e-6)
-            assert policy.mixed.sharpness == pytest.approx(float(trained.sharpness[0, index]), abs=1e-5)
+            report = policy.report()
+            assert report["weight"] == pytest.approx(float(trained.weight[0, index]), abs=2e-6)
+            assert report["sharpness"] == pytest.approx(float(trained.sharpness[0, index]), abs=1e-5)
+            assert report["radius"] == pytest.approx(PRIOR.radius(state), abs=1e-12)
 
 
 def test_on_the_boundary_and_outside_the_command_is_the_safe_one():
     policy = load_policy(bundle_of(agent_of(SHARPNESS)), ROBOT)
-    for state in states(200):
-        if PRIOR.radius(state) >= 1.0:
-            np.testing.assert_allclose(policy.act(seen(state)).values[0], 20.0 * PRIOR.safe_action(state), rtol=1e-14)
-            assert policy.mixed.weight == 1.0
+    outside = states(200)[PRIOR.radius(states(200)) >= 1.0]
+    assert policy.report() == {}
+    for count, state in enumerate(outside, 1):
+        np.testing.assert_allclose(policy.act(seen(state)).values[0], 20.0 * PRIOR.safe_action(state), rtol=1e-14)
+        assert (policy.report()["weight"], policy.report()["exits"]) == (1.0, count)
 
 
 def test_a_state_that_is_no_number_is_refused():

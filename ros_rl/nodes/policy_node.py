@@ -1,6 +1,7 @@
 """The node that acts: answers every observation with the command a policy bundle gives for it."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ros_rl.nodes.base import StackNode, run
 from ros_rl.nodes.messages import COMMAND_QOS, LATCHED_QOS, STREAM_QOS, to_trajectory
 from ros_rl.nodes.parameters import POLICY_NODE
 from ros_rl.policies.actors import load_policy
+from ros_rl.policies.interface import ReportingPolicy
 from ros_rl.policies.runner import PolicyRunner
 from ros_rl.robots.spec import load_robot
 
@@ -50,6 +52,12 @@ class PolicyNode(StackNode):
     def release(self) -> None:
         """Drops the bundle."""
         self.runner = self._assembler = None
+
+    def status(self) -> tuple[bytes, str, Mapping[str, object]]:
+        """Adds what the policy reports of its last action."""
+        level, message, values = super().status()
+        policy = self.runner.policy if self.runner is not None else None
+        return level, message, {**values, **policy.report()} if isinstance(policy, ReportingPolicy) else values
 
     def _load(self) -> None:
         """Loads the bundle that the parameters name; the old one stays if that fails."""

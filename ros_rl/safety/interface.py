@@ -6,7 +6,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from ros_rl.errors import RobotFault
 from ros_rl.hardware.interface import Observation
+
+FILTERS = ("none", "autosafe", "simplex", "cbf")  # see `ros_rl.safety.filters.make_filter`
 
 
 @dataclass(frozen=True)
@@ -15,6 +18,10 @@ class SafetyReport:
 
     intervened: bool = False
     values: Mapping[str, float] = field(default_factory=dict)
+
+
+class NoSafeAction(RobotFault):
+    """A filter knows no safe action: the state is no number, or it is outside the safe set and shall not be acted upon."""
 
 
 @runtime_checkable
@@ -36,7 +43,13 @@ class SafetyFilter(Protocol):
             observation: what the action answers.
             action: proposed by the policy, shape (n,).
             distribution: the policy's action distribution, for filters that need more than its sample.
+
+        Raises:
+            NoSafeAction: there is none to execute; the robot must be brought to rest.
         """
+
+    def fallback(self) -> np.ndarray | None:
+        """Returns the safe action for the state last seen, shape (n,), for a moment without news; None where none is known."""
 
 
 class PassThrough:
@@ -50,3 +63,6 @@ class PassThrough:
     def filter(self, observation: Observation | None, action: np.ndarray, distribution: Any = None) -> tuple[np.ndarray, SafetyReport]:
         """Returns `action` unchanged."""
         return action, SafetyReport()
+
+    def fallback(self) -> None:
+        """Knows none."""

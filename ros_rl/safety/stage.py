@@ -28,6 +28,9 @@ class SafetyStage:
         """Returns the safe command, in the robot's joint order, and what the filter did.
 
         A command that is not one finite value for each joint goes on unchanged: the guard rejects it whole and says why.
+
+        Raises:
+            NoSafeAction: there is no safe command; none must be sent.
         """
         if command.stamp < self._last_stamp:  # time jumped back: a new episode
             self._filter.reset()
@@ -38,3 +41,8 @@ class SafetyStage:
             return command, SafetyReport()
         action, report = self._filter.filter(observation, proposed)
         return replace(command, joint_names=self._spec.joint_names, values=action), report
+
+    def fallback(self, stamp: float) -> JointCommand | None:
+        """Returns the safe command for the state last seen, or None; `stamp` (s) is that of the state."""
+        action = self._filter.fallback()
+        return None if action is None else JointCommand(self._spec.joint_names, action, stamp, "safety")

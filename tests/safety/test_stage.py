@@ -29,6 +29,9 @@ class Halving:
         self.actions.append(action)
         return action / 2, SafetyReport(True, {"margin": 0.5})
 
+    def fallback(self):
+        return self.actions[-1] / 4 if self.actions else None
+
 
 def seen(stamp: float = 0.0) -> Observation:
     return Observation(stamp, ARM.home, np.zeros(8), np.zeros(8))
@@ -75,6 +78,16 @@ def test_c1_c2_a_bad_command_goes_on_to_the_guard_as_it_is(command):
     assert passed is command
     assert not report.intervened
     assert not halving.actions
+
+
+def test_the_fallback_is_the_filters_in_the_robots_order():
+    stage = SafetyStage(ARM, Halving())
+    assert stage.fallback(0.2) is None
+    stage.apply(seen(), JointCommand(ARM.joint_names[::-1], np.arange(8.0)[::-1], 0.0))
+    command = stage.fallback(0.2)
+    assert (command.joint_names, command.stamp, command.source) == (ARM.joint_names, 0.2, "safety")
+    np.testing.assert_array_equal(command.values, np.arange(8) / 4)
+    assert SafetyStage(ARM, PassThrough()).fallback(0.2) is None
 
 
 def test_pass_through_changes_no_bit():

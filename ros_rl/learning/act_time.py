@@ -78,7 +78,7 @@ def measure(robot_name: str, hidden: int) -> dict[str, Any]:
         hidden: width of the two hidden layers.
 
     Returns:
-        for each batch size and method: the median time of an act in µs, and its ratio to that of SAC.
+        for each batch size and method: the median CPU time of an act in µs, and the median ratio to that of SAC in the same round.
 
     Raises:
         UserError: there is no such robot or prior, or the width is none.
@@ -93,7 +93,10 @@ def measure(robot_name: str, hidden: int) -> dict[str, Any]:
     finally:
         torch.set_num_threads(threads)
     rows = {
-        str(batch): {name: {"us": round(1e6 * t, 2), "ratio": round(t / times["sac"], 3)} for name, t in times.items()}
+        str(batch): {
+            name: {"us": round(1e6 * float(np.median(t)), 2), "ratio": round(float(np.median(t / times["sac"])), 3)}
+            for name, t in times.items()
+        }
         for batch, times in found.items()
     }
     return {"robot": robot_name, "hidden": [hidden, hidden], "batches": rows}
@@ -106,8 +109,8 @@ def _states(prior: LmiPrior, batch: int) -> np.ndarray:
     return states[0] if batch == 1 else states
 
 
-def _times(acts: dict[str, Act], states: np.ndarray) -> dict[str, float]:
-    """Returns the median over the rounds of each method's mean time, s."""
+def _times(acts: dict[str, Act], states: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns each method's mean time of an act in every round, s: CPU time, in which waiting for other processes does not count."""
     counts, times = {}, {name: np.empty(_ROUNDS) for name in acts}
     for name, act in acts.items():
         act(states)  # warms up
@@ -116,8 +119,8 @@ def _times(acts: dict[str, Act], states: np.ndarray) -> dict[str, float]:
         counts[name] = max(1, round(_SECONDS / (time.perf_counter() - start)))
     for round_ in range(_ROUNDS):
         for name, act in acts.items():
-            start = time.perf_counter()
+            start = time.thread_time()
             for _ in range(counts[name]):
                 act(states)
-            times[name][round_] = (time.perf_counter() - start) / counts[name]
-    return {name: float(np.median(values)) for name, values in times.items()}
+            times[name][round_] = (time.thread_time() - start) / counts[name]
+    return times

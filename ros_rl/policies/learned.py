@@ -31,7 +31,7 @@ class Parameters:
         prior: state_names, action_names and digest of the safe prior, whose numbers are the tensors ``prior.*``.
         target: where the first states shall go, as deviation from the prior's equilibrium.
         reach: the distance to the target that the network reads as 1.
-        sharpness: lowest and highest p; None: SAC alone, whose prior only says what state and action mean.
+        sharpness: lowest and highest p, from 0 to the prior's bound; None: SAC alone, whose prior only says what state and action mean.
     """
 
     prior: dict[str, Any]
@@ -50,7 +50,8 @@ class AutoSafePolicy:
         """Reads the network (tensors ``actor.*``), the safe prior and ``scale`` (k,).
 
         Raises:
-            UserError: the bundle is incomplete, its prior was changed, or it was made for other joints or another rate.
+            UserError: the bundle is incomplete, its prior was changed, it was made for other joints or another rate, or its
+                sharpness is more than the prior allows.
         """
         self.spec = bundle.spec
         self._name = bundle.name
@@ -59,19 +60,20 @@ class AutoSafePolicy:
         self._coordinates = Coordinates(robot, self.prior.state_names, self.prior.state_equilibrium)
         self._target, self._reach = np.array(settings.target), settings.reach
         self._scale = tensor(bundle, "scale", (self.prior.state_size,))
-        self._sharpness = None if settings.sharpness is None else Sharpness(settings.sharpness[0], settings.sharpness[1])
+        self._sharpness = _sharpness_of(bundle, settings.sharpness, self.prior)
         inputs = self.prior.state_size + len(self._target)
         self._actor = _actor_of(bundle, inputs, self.prior.action_size, self._sharpness is not None)
         self._observations = ObservationBuilder(self.spec)
         # One product gives the radius (the norm of the first k numbers) and the safe action.
         root, gain = np.linalg.cholesky(self.prior.P), self.prior.F / self.prior.action_range[:, None]
         self._both = np.hstack([root, gain.T])
-        self._mixed: tuple[float, float, float] | None = None
-        self._exits = 0
+        self._mixed: dict[str, float] = {}
+        self._steps_outside = 0
 
     def reset(self, seed: int, instruction: str) -> None:
         """Starts an episode; the policy has neither memory nor randomness."""
         self._observations.reset()
+        self._mixed = {}
 
     def act(self, observation: Observation) -> ActionChunk:
         """Returns the command, in the robot's command mode."""
@@ -83,49 +85,48 @@ class AutoSafePolicy:
     def report(self) -> dict[str, float]:
         """Returns what the last action was mixed of: weight λ, sharpness p, radius of the state in the ellipsoid (1 is its boundary).
 
-        `exits` counts the actions for states outside. Empty without a mixture.
+        Outside the ellipsoid there is no sharpness. `steps_outside` counts the actions for such states, over all episodes. Empty
+        without a mixture and before the first action of an episode.
         """
-        if self._mixed is None:
-            return {}
-        return {**dict(zip(("weight", "sharpness", "radius"), self._mixed, strict=True)), "exits": self._exits}
+        return self._mixed
 
     def action(self, state: np.ndarray) -> np.ndarray:
         """Returns the action in [-1, 1], shape (m,), for a deviation (k,) from the equilibrium.
 
         Does in plain numbers what `actions` does in arrays: for one state those would take longer than the network.
         """
-        mean, _, logit = self._actor.split(self._network(state[None])[0])
-        action: np.ndarray = np.tanh(mean)
         if self._sharpness is None:
-            return action
+            return self._proposed(state)[0]
         both = (state @ self._both).tolist()
         radius = math.hypot(*both[: len(state)])
-        low, high = self._sharpness.low, self._sharpness.high
-        sharpness = low + (high - low) / (1.0 + math.exp(-float(logit)))
-        weight = mixing_weight(max(1.0 - radius, 0.0), sharpness)
-        self._mixed = weight, sharpness, radius
-        self._exits += radius >= 1.0
         safe_action = [min(max(value, -1.0), 1.0) for value in both[len(state) :]]
+        if radius >= 1.0:  # however far, where the network was never trained
+            self._steps_outside += 1
+            self._mixed = {"weight": 1.0, "radius": radius, "steps_outside": self._steps_outside}
+            return np.array(safe_action)
+        action, logit = self._proposed(state)
+        sharpness = self._sharpness.of(float(logit))
+        weight = mixing_weight(1.0 - radius, sharpness)
+        self._mixed = {"weight": weight, "sharpness": sharpness, "radius": radius, "steps_outside": self._steps_outside}
         return np.array([(1.0 - weight) * ours + weight * safe for ours, safe in zip(action.tolist(), safe_action, strict=True)])
 
     def actions(self, states: np.ndarray) -> np.ndarray:
         """Returns the actions (n, m) of many states (n, k)."""
-        mean, _, logit = self._actor.split(self._network(states))
-        action: np.ndarray = np.tanh(mean)
+        action, logit = self._proposed(states)
         if self._sharpness is None:
             return action
         both = states @ self._both
         rooted, safe_action = both[:, : states.shape[1]], np.minimum(np.maximum(both[:, states.shape[1] :], -1.0), 1.0)
         margin = np.maximum(1.0 - np.sqrt(np.vecdot(rooted, rooted)), 0.0)
-        low, high = self._sharpness.low, self._sharpness.high
-        return mix(action, safe_action, mixing_weight(margin, low + (high - low) / (1.0 + np.exp(-logit))))
+        return mix(action, safe_action, mixing_weight(margin, self._sharpness.of(logit)))
 
-    def _network(self, states: np.ndarray) -> np.ndarray:
-        """Returns the outputs of the network, (n, w), for states (n, k)."""
+    def _proposed(self, states: np.ndarray) -> tuple[np.ndarray, Any]:
+        """Returns the network's own actions (..., m) and its outputs for the sharpness (...), for states (..., k)."""
         seen = observe(states, self._scale, self._target, self._reach).astype(np.float32)
         with torch.inference_mode():
-            out: np.ndarray = self._actor.layers(torch.from_numpy(seen[None]))[0].numpy()
-        return out.astype(float)
+            out: np.ndarray = self._actor.layers(torch.from_numpy(np.atleast_2d(seen)[None]))[0].numpy()
+        mean, _, logit = self._actor.split(out.reshape(*states.shape[:-1], -1).astype(float))
+        return np.tanh(mean), logit
 
 
 def prior_tensors(prior: LmiPrior) -> dict[str, np.ndarray]:
@@ -145,6 +146,19 @@ def _prior_of(bundle: Bundle) -> LmiPrior:
             f"bundle '{bundle.name}': its safe prior is for {1 / prior.period:g} Hz, the policy acts at {bundle.spec.rate:g} Hz"
         )
     return prior
+
+
+def _sharpness_of(bundle: Bundle, bounds: list[float] | None, prior: LmiPrior) -> Sharpness | None:
+    """The prior's bound is what its certificate is about, and what its digest covers: a policy may stay below it, not above."""
+    if bounds is None:
+        return None
+    low, high = bounds
+    if not 0.0 <= low < high <= prior.sharpness_bound:
+        raise UserError(
+            f"bundle '{bundle.name}': sharpness must rise from 0 or more to at most {prior.sharpness_bound:g}, "
+            f"the bound of its safe prior, got {low:g} to {high:g}"
+        )
+    return Sharpness(low, high)
 
 
 def _actor_of(bundle: Bundle, inputs: int, actions: int, sharpness: bool) -> GaussianActor:

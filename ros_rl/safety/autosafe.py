@@ -110,9 +110,15 @@ class Sharpness:
         """Returns the sharpness `value` for all states; 0 makes the weight fall linearly with the margin."""
         return cls(value, value, learned=False)
 
-    def of(self, logit: "torch.Tensor | None") -> Any:
-        """Returns p for a head's output, of the same shape; a number where it is not learned."""
-        return self.low if logit is None else self.low + (self.high - self.low) * logit.sigmoid()
+    def of(self, logit: "torch.Tensor | np.ndarray | float | None") -> Any:
+        """Returns p for a head's output, a tensor, array or number, of the same shape; the one p where it is not learned."""
+        if logit is None:
+            return self.low
+        if isinstance(logit, float | np.ndarray):  # the logistic function, in a form that cannot overflow
+            share = 0.5 + 0.5 * (math if type(logit) is float else np).tanh(0.5 * logit)
+        else:
+            share = logit.sigmoid()
+        return self.low + (self.high - self.low) * share
 
 
 def mix(action: Any, safe_action: Any, weight: Any) -> Any:
@@ -121,7 +127,8 @@ def mix(action: Any, safe_action: Any, weight: Any) -> Any:
     Args:
         action: (..., m), array or tensor.
         safe_action: (..., m).
-        weight: λ, (...).
+        weight: λ, (...), or one float for all.
     """
-    weight = weight[..., None]
+    if not isinstance(weight, float):
+        weight = weight[..., None]
     return (1 - weight) * action + weight * safe_action

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ros_rl.safety.autosafe import mixing_weight
+from ros_rl.safety.autosafe import mix, mixing_weight
 from ros_rl.safety.prior import CertificateError, LmiPrior
 from ros_rl.sim.plant import Step
 
@@ -73,8 +73,8 @@ def adversary(prior: LmiPrior, step: Step, sharpness: float, seed: int = 0, epis
     corners = np.array(list(itertools.product((-1.0, 1.0), repeat=prior.action_size)))
     worst = float(prior.value(states).max())
     for _ in range(steps):
-        weight = np.asarray(mixing_weight(prior.margin(states), sharpness))[:, None, None]
-        actions = (1 - weight) * corners + weight * prior.safe_action(states)[:, None]
+        weight = mixing_weight(prior.margin(states), sharpness)
+        actions = mix(corners, prior.safe_action(states)[:, None], weight[:, None])
         inputs = actions * prior.action_range
         values = prior.value((states @ prior.A.T)[:, None] + inputs @ prior.B.T)
         states = step(states, inputs[np.arange(len(states)), values.argmax(axis=1)])

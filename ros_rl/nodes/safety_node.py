@@ -1,5 +1,6 @@
 """The node between policy and robot: runs a safety filter on every command."""
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -20,8 +21,8 @@ from ros_rl.safety.stage import SafetyStage
 _STATUS_PERIOD = 0.1  # s
 _LONGEST_ANSWER = 1.0  # s; an observation this much newer than the action is one from before time jumped back
 
-_STALE_AFTER = 2  # control periods without an observation, after which the safe action for the last one takes over
-_BRIDGED = 5  # control periods for which it does; the state is not known well enough any longer
+_STALE_AFTER = 2  # control periods without an observation or without an action, after which the safe action takes over
+_BRIDGED = 5  # control periods for which it acts on the last observation; then the state is not known well enough any longer
 
 
 class SafetyNode(StackNode):
@@ -33,10 +34,11 @@ class SafetyNode(StackNode):
         self._observation: Observation | None = None
         self._pending: JointCommand | None = None
         self._report = SafetyReport()
-        self._interventions = 0
+        self._interventions = self._rejected = 0
         self._halted: str | None = None  # why no command is sent
         self._seen = 0.0  # when the last observation came, see `_now`
-        self._bridges = 0
+        self._acted: float | None = None  # when the last action that answers an observation did; None before the first
+        self._replaced = -math.inf  # stamp of the newest observation that the safe action answered for want of another
         self._compute_time = 0.0
         self.every(_STATUS_PERIOD, self._publish_status)
         self._status_publisher = self.create_publisher(DiagnosticStatus, "safety/status", COMMAND_QOS)
@@ -45,24 +47,31 @@ class SafetyNode(StackNode):
         """Makes the filter and opens the topics."""
         self._spec = load_robot(self.value("robot"), self.value("control_rate"))
         prior = self.value("prior") or self.value("robot")
+        self._lockstep = self.value("lockstep")  # there the robot waits for as long as it takes
         self._stage = SafetyStage(self._spec, make_filter(self.value("filter"), self._spec, prior, self.value("outside")))
         self._publisher = self.create_publisher(JointTrajectory, "joint_command", STREAM_QOS)
         self.create_subscription(JointTrajectory, "policy/action", self._on_action, COMMAND_QOS)
         if self._stage.reads:  # a topic that nobody reads costs every tick a callback
-            ObservationAssembler(self, self._spec, self._stage.reads, (), self._on_observation, self.value("lockstep"))
-            if not self.value("lockstep"):  # there the robot waits for as long as it takes
+            ObservationAssembler(self, self._spec, self._stage.reads, (), self._on_observation, self._lockstep)
+            if not self._lockstep:
                 self.every(self._spec.period, self._bridge)
 
     def activate(self) -> None:
         """Forgets what came while it was inactive."""
-        self._observation = self._pending = self._halted = None
+        self._observation = self._pending = self._halted = self._acted = None
+        self._report, self._replaced = SafetyReport(), -math.inf
+        self._stage.reset()
 
     def status(self) -> tuple[bytes, str, Mapping[str, object]]:
-        """Returns an error while no command is sent because none is safe."""
-        return super().status() if self.failure is not None or self._halted is None else (ERROR, self._halted, {})
+        """Returns an error while no command is sent because none is safe, a warning while the safe action acts for want of another."""
+        if self.failure is not None or not self.active or not (self._halted or self._report.instead):
+            return super().status()
+        return (ERROR, self._halted, {}) if self._halted else (WARN, self._report.instead, {})
 
     def _on_observation(self, observation: Observation) -> None:
-        self._observation, self._seen, self._bridges = observation, self._now(), 0
+        if self._observation is not None and observation.stamp < self._observation.stamp:  # time jumped back
+            self._replaced = -math.inf
+        self._observation, self._seen = observation, self._now()
         if self._pending is not None and self._pending.stamp == observation.stamp:
             self._send(observation, self._pending)
 
@@ -74,16 +83,27 @@ class SafetyNode(StackNode):
             return
         if not self._stage.reads:
             self._send(None, action)
-        elif self._observation is not None and 0.0 <= self._observation.stamp - action.stamp <= _LONGEST_ANSWER:
-            self._send(self._observation, action)
-        else:
+        elif self._observation is None or not 0.0 <= self._observation.stamp - action.stamp <= _LONGEST_ANSWER:
             self._pending = action  # overtook its observation, which is on its way
+        elif self._lockstep or self._age() <= _STALE_AFTER * self._spec.period:
+            if action.stamp < self._replaced:  # the safe action has answered a newer observation
+                self._acted = self._now()
+            else:
+                self._send(self._observation, action)
 
-    def _send(self, observation: Observation | None, action: JointCommand) -> None:
+    def _send(self, observation: Observation | None, action: JointCommand | None) -> None:
+        """Sends what the filter makes of an action, or the safe one if there is none."""
         self._pending = None
         began = time.perf_counter()
         try:
-            command, report = self._stage.apply(observation, action)
+            if action is not None:
+                self._acted = self._now()
+                command, report = self._stage.apply(observation, action)
+                self._rejected += bool(report.instead)
+            else:
+                assert observation is not None
+                self._replaced = observation.stamp
+                command, report = self._stage.safe(observation, observation.stamp, "no action comes")
         except NoSafeAction as problem:
             self._halt(str(problem))
             return
@@ -91,17 +111,27 @@ class SafetyNode(StackNode):
         self._publish(command, report)
 
     def _bridge(self) -> None:
-        """Sends the safe action for the last state for a while after observations have ceased."""
-        if not self.active or self._halted is not None or self._observation is None:
+        """Sends the safe action in real time: for the last state for a while after observations have ceased, or while no action comes."""
+        if not self.active or self._observation is None:
             return
-        if self._now() - self._seen <= _STALE_AFTER * self._spec.period:
+        age, patience = self._age(), _STALE_AFTER * self._spec.period
+        if age > patience:
+            self._extrapolate(self._observation.stamp, age)
+        elif self._acted is not None and self._now() - self._acted > patience and self._observation.stamp != self._replaced:
+            self._send(self._observation, None)
+
+    def _extrapolate(self, stamp: float, age: float) -> None:
+        if self._halted is not None:
             return
-        command = self._stage.fallback(self._observation.stamp)
-        if self._bridges >= _BRIDGED or command is None:
+        command = self._stage.fallback(stamp)
+        if command is None or age > (_STALE_AFTER + _BRIDGED) * self._spec.period:
             self._halt("no observation comes")
             return
-        self._bridges += 1
-        self._publish(command, SafetyReport(True, {**self._report.values, "weight": 1.0}))
+        self._publish(command, SafetyReport(True, {**self._report.values, "weight": 1.0}, "no observation comes"))
+
+    def _age(self) -> float:
+        """Returns how old the last observation is, s."""
+        return self._now() - self._seen
 
     def _now(self) -> float:
         """Returns the time in s by which observations age: simulated time, which may be slow or stand still, or one that never jumps."""
@@ -122,10 +152,13 @@ class SafetyNode(StackNode):
         level, message = OK, "active" if self.active else "inactive"
         if self._halted is not None:
             level, message = ERROR, f"sends no command: {self._halted}"
+        elif self._report.instead:
+            level, message = WARN, f"the safe action acts: {self._report.instead}"
         elif self._report.values.get("margin", 1.0) <= 0.0:
             level, message = WARN, "outside the certified set, the safe action acts"
         status = DiagnosticStatus(name=self.value("filter"), level=level, message=message)
-        values = {"interventions": self._interventions, "compute_ms": f"{1e3 * self._compute_time:.3f}", **self._report.values}
+        values = {"interventions": self._interventions, "rejected": self._rejected, "compute_ms": f"{1e3 * self._compute_time:.3f}"}
+        values |= self._report.values
         status.values = [KeyValue(key=key, value=str(value)) for key, value in values.items()]
         self._status_publisher.publish(status)
 

@@ -9,7 +9,7 @@ import numpy as np
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import Observation
 from ros_rl.robots.spec import RobotSpec
-from ros_rl.safety.autosafe import mixing_weight
+from ros_rl.safety.autosafe import mix, mixing_weight
 from ros_rl.safety.interface import NoSafeAction, PassThrough, SafetyFilter, SafetyReport
 from ros_rl.safety.prior import LmiPrior, load_prior
 from ros_rl.safety.simplex import Simplex
@@ -42,7 +42,7 @@ class Mixing:
         """Returns the mixed action; it is the safe one at the boundary."""
         sharpness = self._prior.sharpness_bound
         weight = float(mixing_weight(float(self._prior.margin(state)), sharpness))
-        return (1.0 - weight) * proposed + weight * self._prior.safe_action(state), {"weight": weight, "sharpness": sharpness}
+        return mix(proposed, self._prior.safe_action(state), weight), {"weight": weight, "sharpness": sharpness}
 
 
 class PriorFilter:
@@ -81,8 +81,10 @@ class PriorFilter:
         self._safe: np.ndarray | None = None
         self._was_inside = self._was_in_box = True
 
-    def filter(self, observation: Observation | None, action: np.ndarray, distribution: Any = None) -> tuple[np.ndarray, SafetyReport]:
-        """Returns what the rule makes of the action, in the robot's units, shape (m,)."""
+    def filter(
+        self, observation: Observation | None, action: np.ndarray | None, distribution: Any = None
+    ) -> tuple[np.ndarray, SafetyReport]:
+        """Returns what the rule makes of the action, in the robot's units, shape (m,); the safe action if there is none."""
         assert observation is not None
         state = self._coordinates.of(observation)
         self._safe = None
@@ -96,7 +98,7 @@ class PriorFilter:
         safe = self._prior.safe_action(state)
         self._safe = self._physical(safe)
         values = {"margin": max(0.0, 1.0 - radius), "lyapunov": radius**2, "exits": self._exits, "violations": self._violations}
-        if radius >= 1.0:
+        if radius >= 1.0 or action is None:
             return self._safe, SafetyReport(True, {"weight": 1.0, **values})
         proposed = np.clip((action - self._prior.action_equilibrium) / self._prior.action_range, -1.0, 1.0)
         executed, watched = self._rule.act(state, proposed)

@@ -77,7 +77,9 @@ class Bench:
         self._ros = ros
         arguments = {"filter": "simplex", "use_sim_time": "false", **arguments}
         self.node = ros.up("cartpole", without=("hardware_node", "policy_node", "task_node"), **arguments)["safety_node"]
-        # However long the machine takes, what a test shows is fresh; the test ticks itself.
+        # However long the machine takes: time passes where the test says so, and the test ticks itself.
+        self.clock = 0.0
+        self.node._now = lambda: self.clock
         self.node.destroy_timer(next(timer for timer in self.node.timers if timer.timer_period_ns == 10_000_000))
         self.commands = ros.hear(JointTrajectory, "joint_command")
         self.statuses = ros.hear(DiagnosticStatus, "safety/status")
@@ -86,11 +88,34 @@ class Bench:
         ros.until(lambda: self._states.get_subscription_count() and self._actions.get_subscription_count())
         self._stamp = 0.0
 
-    def tell(self, x: float, force: float) -> None:
-        """Shows the cart at x m with its pole upright and at rest, and proposes a force."""
+    def show(self, x: float) -> None:
+        """Shows the cart at x m with its pole upright and at rest."""
         self._stamp += 0.01
         self._states.publish(to_joint_state(self._stamp, ["slider", "pole"], np.array([x, 0.0]), np.zeros(2), np.zeros(2)))
-        self._actions.publish(to_trajectory(JointCommand(("slider",), np.array([force]), self._stamp, "test"), "effort"))
+
+    def propose(self, force: float, late: float = 0.0) -> None:
+        """Proposes a force for what was shown `late` s before the last."""
+        self._actions.publish(to_trajectory(JointCommand(("slider",), np.array([force]), self._stamp - late, "test"), "effort"))
+
+    def tell(self, x: float, force: float) -> None:
+        """Shows the cart and proposes a force for it."""
+        self.show(x)
+        self.propose(force)
+
+    def look(self, x: float) -> None:
+        """Shows the cart, and waits until the node has seen it."""
+        self.show(x)
+        self._ros.until(lambda: self.node._observation is not None and abs(self.node._observation.stamp - self._stamp) < 1e-6)
+
+    def tick(self, periods: float) -> None:
+        """Lets time pass, at the end of which the node's timer fires."""
+        self.clock += 0.01 * periods
+        self.node._bridge()
+
+    def forces(self, count: int) -> list[float]:
+        """Returns the forces that were commanded, once there are that many."""
+        self._ros.until(lambda: len(self.commands) >= count)
+        return [command.points[0].effort[0] for command in self.commands]
 
     def ask(self, x: float, force: float) -> float:
         """Returns the command for that, N."""
@@ -138,8 +163,7 @@ def test_a_measurement_that_is_no_number_stops_the_commands_until_there_is_one_a
     assert bench.status("sends no command: joint_position.slider is not finite").level == DiagnosticStatus.ERROR
     ros.until(lambda: diagnostics("safety_node").level == DiagnosticStatus.ERROR)
     assert "joint_position.slider is not finite" in diagnostics("safety_node").message
-    bench.node._seen -= 1e6
-    bench.node._bridge()  # that it grows old as well is not what is wrong with it
+    bench.tick(1e6)  # that it grows old as well is not what is wrong with it
     assert bench.node._halted == "joint_position.slider is not finite"
     assert len(bench.commands) == count
     assert bench.ask(0.1, 3.0) == 3.0
@@ -160,16 +184,74 @@ def test_without_news_the_safe_action_acts_for_five_periods_and_then_nothing_doe
     bench = Bench(ros)
     bench.ask(0.2, 3.0)
     del bench.commands[:]
-    bench.node._seen += 1e6
-    bench.node._bridge()  # it is from the future, so it is no older than two periods
-    bench.node._seen -= 2e6
-    for _ in range(8):
-        bench.node._bridge()
-    ros.until(lambda: len(bench.commands) >= 5)
+    bench.tick(1.9)
+    for _ in range(4):
+        bench.tick(1.0)
+    assert bench.status("the safe action acts: no observation comes").level == DiagnosticStatus.WARN
+    for _ in range(5):
+        bench.tick(1.0)
     bench.status("sends no command: no observation comes")
-    assert [command.points[0].effort[0] for command in bench.commands] == pytest.approx([0.2 * GAIN] * 5)
+    assert bench.forces(5) == pytest.approx([0.2 * GAIN] * 5)
     assert {command.header.stamp.nanosec for command in bench.commands} == {10_000_000}
+    heard: list[float] = []
+    bench.node.trace = lambda place, stamp: heard.append(stamp)
+    bench.propose(3.0)  # for a state that is long gone
+    ros.until(lambda: heard)
+    assert bench.ask(0.1, 2.0) == 2.0
+    assert bench.forces(6)[5:] == [2.0]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("x", [0.2, 0.7])
+def test_c1_instead_of_an_action_that_is_no_number_the_safe_one_acts(ros, x, bad):
+    bench, diagnostics = Bench(ros), ros.diagnostics()
+    assert bench.ask(x, bad) == pytest.approx(x * GAIN)
+    status = bench.status("the safe action acts: the command for slider is not finite", interventions=1)
+    assert (status.level, value(status, "rejected"), value(status, "weight")) == (DiagnosticStatus.WARN, "1", "1.0")
+    assert float(value(status, "lyapunov")) == pytest.approx((x / 0.6042) ** 2, rel=1e-3)
+    ros.until(lambda: diagnostics("safety_node").level == DiagnosticStatus.WARN)
     assert bench.ask(0.1, 3.0) == 3.0
+    assert value(bench.status("active"), "rejected") == "1"
+
+
+def test_a_bad_action_does_not_hide_a_bad_state(ros):
+    bench = Bench(ros)
+    bench.ask(0.1, 3.0)
+    bench.tell(float("nan"), float("nan"))
+    bench.status("sends no command: joint_position.slider is not finite")
+    assert bench.ask(0.2, float("nan")) == pytest.approx(0.2 * GAIN)
+
+
+def test_when_no_action_comes_any_more_the_safe_one_acts_until_one_does(ros):
+    bench, diagnostics = Bench(ros), ros.diagnostics()
+    bench.look(0.1)
+    bench.tick(5.0)
+    bench.look(0.1)
+    bench.tick(0.0)  # there has not been any yet: the robot rests
+    assert bench.ask(0.1, 3.0) == 3.0
+    del bench.commands[:]
+    for x, periods in ((0.2, 1.9), (0.3, 1.0), (0.4, 1.0)):
+        bench.look(x)
+        bench.tick(periods)
+        bench.tick(0.0)  # each state is answered once
+    assert bench.forces(2) == pytest.approx([0.3 * GAIN, 0.4 * GAIN])
+    assert bench.status("the safe action acts: no action comes").level == DiagnosticStatus.WARN
+    ros.until(lambda: "no action comes" in diagnostics("safety_node").message)
+    bench.propose(3.0, late=0.01)  # for a state whose successor has been answered
+    assert bench.ask(0.1, 2.0) == 2.0
+    assert bench.forces(3)[2:] == [2.0]
+    bench.status("active")
+
+
+def test_an_activation_is_a_new_episode(ros):
+    bench = Bench(ros)
+    assert bench.ask(0.55, 3.0) == pytest.approx(0.55 * GAIN)  # V is 0.83: the switch is thrown
+    assert bench.ask(0.45, 3.0) == pytest.approx(0.45 * GAIN)  # V is 0.55, and it stays so
+    ros.change("safety_node", "deactivate")
+    ros.change("safety_node", "activate")
+    status = bench.status("active")
+    assert "margin" not in [entry.key for entry in status.values]
+    assert bench.ask(0.45, 3.0) == 3.0
 
 
 @pytest.mark.parametrize("name", ["autosafe", "simplex", "cbf"])

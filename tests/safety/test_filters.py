@@ -48,6 +48,17 @@ def test_in_the_centre_the_policy_acts_alone(prior):
     assert not report.intervened
 
 
+@pytest.mark.parametrize("name", RULES)
+def test_without_an_action_the_safe_one_acts_and_the_state_is_judged_all_the_same(prior, name):
+    safety = PriorFilter(SPEC, prior, RULES[name](prior), "hold")
+    command, report = safety.filter(seen(0.25), None)
+    np.testing.assert_allclose(command, [0.5])
+    assert report.intervened
+    assert (report.values["weight"], report.values["lyapunov"]) == (1.0, pytest.approx(0.25))
+    with pytest.raises(NoSafeAction, match="outside the certified set"):
+        safety.filter(seen(0.55), None)
+
+
 def test_at_the_boundary_the_safe_action_alone_acts(prior):
     command, report = PriorFilter(SPEC, prior, Mixing(prior)).filter(seen(0.5), np.array([5.0]))
     np.testing.assert_allclose(command, [0.0])

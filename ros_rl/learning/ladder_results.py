@@ -184,7 +184,7 @@ def markdown(table: dict[str, Any]) -> str:
         "method",
         *(f"return ({name})" for name in variants),
         "violations",
-        "ellipsoid exits",
+        "steps outside the ellipsoid",
         "action jump",
         "critic loss",
         "λ first → last",

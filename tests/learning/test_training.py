@@ -10,8 +10,8 @@ from ros_rl.learning.goal_tasks import TASKS, glucose_prior
 from ros_rl.learning.lagrangian import LagrangianSac
 from ros_rl.learning.sac import Sac, SacArgs
 from ros_rl.learning.shields import ResidualShield, SimplexShield
-from ros_rl.learning.training import Trainer, evaluate, streams_of
-from ros_rl.safety.autosafe import Sharpness
+from ros_rl.learning.training import Trainer, evaluate, look, streams_of
+from ros_rl.safety.autosafe import Sharpness, mixing_weight
 from ros_rl.sim.goals.glucose import GlucoseGoal
 
 ARGS = SacArgs(learning_rate=1e-3, batch=16, hidden=(16, 16), warmup=40)
@@ -76,14 +76,22 @@ def test_a_run_draws_the_same_whichever_runs_train_beside_it():
 
 
 def test_every_executed_action_of_autosafe_is_mixed_also_in_the_warm_up():
-    trainer = run(trainer_of(), 60)
-    data = trainer._replay.sample(trainer._streams, 200)
-    weight_is_one = data["margin"] <= 0
-    np.testing.assert_array_equal(data["action"][weight_is_one].numpy(), data["safe_action"][weight_is_one].numpy())
-    mixed = data["action"].abs() <= 1
-    assert mixed.all()
-    # A uniformly random action that is mixed with weight λ is within 1 - λ of λ times the safe one, whatever p is used.
-    assert ((data["action"] - data["safe_action"]).abs()[..., 0] <= 2 * (1 - data["margin"] * 0)).all()
+    """With the weight λ an action is within (1 - λ)·(1 + |safe|) of the safe one; λ is least at the largest sharpness."""
+    trainer = trainer_of()
+    for step in range(60):
+        if step in (20, 50):  # in the warm-up and after it
+            state, root = trainer.environment._state, np.linalg.cholesky(trainer.prior.P)
+            state[0] = 1.01 * np.linalg.solve(root.T, np.eye(3)[0])
+            trainer._seen = look(trainer.environment, trainer.prior)
+            assert trainer._seen.radius[0] == pytest.approx(1.01)
+        trainer.step()
+    rows = trainer._replay._data[:, :60].reshape(-1, trainer._replay._data.shape[-1]).astype(float)
+    margin, safe, action = rows[:, 4], rows[:, 5], rows[:, 6]
+    least = mixing_weight(margin, trainer.prior.sharpness_bound)
+    assert (np.abs(action - safe) <= (1 - least) * (1 + np.abs(safe)) + 1e-6).all()
+    assert (least > 0.2).any()
+    assert (margin == 0).sum() >= 2
+    np.testing.assert_array_equal(action[margin == 0], safe[margin == 0])
 
 
 def test_the_critic_learns_from_the_executed_or_from_the_proposed_action():

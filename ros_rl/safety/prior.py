@@ -117,7 +117,7 @@ class LmiPrior:
         action_equilibrium: command where u = 0 is, shape (m,).
         sharpness_bound: largest sharpness with which mixing keeps the ellipsoid invariant, see `ros_rl.safety.sharpness`.
         empirical: whether that bound comes from simulation only and is not proven.
-        state_names: n names, see `ros_rl.safety.state`.
+        state_names: n names, see `ros_rl.sim.coordinates`.
         action_names: m joints.
 
     Raises:

@@ -49,7 +49,7 @@ class SafeSet(Protocol):
 
 
 class GoalEnvironment(Protocol):
-    """n copies of a plant, each with a goal of its own. Copies that are over stay so until they are reset.
+    """n copies of a plant, each with a goal of its own. A copy that is over should be reset: it would go on.
 
     Attributes:
         action_size: m; actions are in [-1, 1].

@@ -175,6 +175,8 @@ def train(task: GoalTask, method: str, seeds: int, steps: int, folder: Path, bar
             raise UserError(
                 f"{done}: holds {found[1]} seeds of {found[0]} steps, asked for are {wanted[1]} of {wanted[0]}; name another --folder"
             )
+        if result["prior"] != (digest := prior_of(task, folder).digest()):
+            raise UserError(f"{done}: trained with the safe prior {result['prior']}, that of the folder is {digest}; name another --folder")
         return result
     experiment = Experiment(task, method, seeds, steps, prior_of(task, folder))
     trainer = experiment.trainer

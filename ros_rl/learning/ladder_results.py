@@ -16,6 +16,7 @@ from ros_rl.learning.training import save_json
 
 _FEWER = ("sac", "simplex", "lagrangian", "autosafe")  # on the tasks beside the cart-pole
 _ENDS = 0.1  # part of the training that "first" and "last" are means of
+_GROWTH = "AutoSafe's critic loss at high conflict is at most 1.25 times that at low conflict"
 
 
 def bench(
@@ -24,7 +25,7 @@ def bench(
     """Trains what is missing and writes <folder>/<task>.json and its figures; returns the table and the files.
 
     Raises:
-        UserError: a name or number is wrong, or nothing is trained where nothing shall be.
+        UserError: a name or number is wrong, nothing is trained where nothing shall be, or what was trained is not comparable.
     """
     task = task_named(task_name)
     names = list(methods) or [name for name in METHODS if task.name == "cartpole" or name in _FEWER]
@@ -38,6 +39,7 @@ def bench(
     else:
         torch.set_num_threads(1)
         results = {name: train(task, name, seeds, steps, folder) for name in names}
+    _refuse_other_trainings({folder / task.name / f"{name}.json": result for name, result in results.items()})
     table = summary(task, results)
     table["claims"] = claims(table)
     path = folder / f"{task.name}.json"
@@ -45,11 +47,21 @@ def bench(
     return table, [path, *figures(task, results, table, folder)]
 
 
+def _refuse_other_trainings(results: dict[Path, dict[str, Any]]) -> None:
+    """Methods are compared after equal steps, from equal seeds, beside the same prior."""
+    (first, expected), *others = results.items()
+    for path, found in others:
+        for key in ("steps", "seeds", "prior"):
+            if found[key] != expected[key]:
+                raise UserError(f"{path} and {first} cannot be in one table: their {key} are {found[key]} and {expected[key]}")
+
+
 def summary(task: GoalTask, results: dict[str, Any]) -> dict[str, Any]:
     """Returns, for each method and level of conflict, every figure with its runs one by one.
 
     `return` and `jump` are of the trained policy without noise, the mean of 20 episodes, in each variant of the plant; everything
-    else is of the training. Values of runs are summarised by their interquartile mean and its 95 % bootstrap interval.
+    else is of the training. Values of runs are summarised by their interquartile mean and its 95 % bootstrap interval. "first" is
+    the first tenth of the training after the warm-up, in which nothing is learnt; "last" is its last tenth.
     """
     some = next(iter(results.values()))
     return {
@@ -58,11 +70,11 @@ def summary(task: GoalTask, results: dict[str, Any]) -> dict[str, Any]:
         "seeds": len(set(some["seeds"])),
         "goals": dict(task.goals),
         "prior": some["prior"],
-        "methods": {name: {level: _figures(result, level) for level in task.goals} for name, result in results.items()},
+        "methods": {name: {level: _figures(result, level, task.args.warmup) for level in task.goals} for name, result in results.items()},
     }
 
 
-def _figures(result: dict[str, Any], level: str) -> dict[str, Any]:
+def _figures(result: dict[str, Any], level: str, warmup: int) -> dict[str, Any]:
     mine = np.array([entry == level for entry in result["levels"]])
     training = {name: np.array(rows)[:, mine] for name, rows in result["training"].items()}
     ends = max(1, round(_ENDS * len(training["violations"])))
@@ -74,7 +86,8 @@ def _figures(result: dict[str, Any], level: str) -> dict[str, Any]:
     }
     for name in ("weight", "sharpness"):
         if name in training:
-            found[f"{name}_first"] = _summary(training[name][:ends].mean(axis=0))
+            learning = training[name][warmup // result["interval"] :]
+            found[f"{name}_first"] = _summary(learning[:ends].mean(axis=0))
             found[f"{name}_last"] = _summary(training[name][-ends:].mean(axis=0))
     for variant, figures in result["evaluation"].items():
         per_run = {name: np.array(values)[mine] for name, values in figures.items()}
@@ -88,7 +101,7 @@ def _figures(result: dict[str, Any], level: str) -> dict[str, Any]:
 
 
 def _late_returns(result: dict[str, Any], mine: np.ndarray) -> np.ndarray:
-    """Returns the mean return of the episodes that ended in the last tenth of the training, for each of some runs."""
+    """Returns the mean return of the episodes that ended in the last tenth of the training, for each of some runs; NaN without any."""
     episodes = np.array(result["episodes"])
     late = episodes[episodes[:, 1] > (1 - _ENDS) * result["steps"]]
     return np.array([late[late[:, 0] == run, 2].mean() if (late[:, 0] == run).any() else np.nan for run in np.flatnonzero(mine)])
@@ -96,8 +109,13 @@ def _late_returns(result: dict[str, Any], mine: np.ndarray) -> np.ndarray:
 
 def _summary(values: np.ndarray) -> dict[str, Any]:
     low, high = bootstrap_interval(values)
-    digits = [float(f"{value:.4g}") for value in (interquartile_mean(values), low, high)]
-    return {"iqm": digits[0], "interval": digits[1:], "runs": [float(f"{value:.4g}") for value in values]}
+    digits = [_rounded(value) for value in (interquartile_mean(values), low, high)]
+    return {"iqm": digits[0], "interval": digits[1:], "runs": [_rounded(value) for value in values]}
+
+
+def _rounded(value: float) -> float | None:
+    """Returns four digits of a number, or None for none: JSON has no NaN."""
+    return None if np.isnan(value) else float(f"{value:.4g}")
 
 
 _Claim = tuple[str, Any, bool]  # what is said, what was measured, whether it holds
@@ -110,7 +128,8 @@ def claims(table: dict[str, Any]) -> list[dict[str, Any]]:
     set after a look at an unfinished training of AutoSafe.
 
     Returns:
-        for each claim that the trained methods allow to judge: `claim`, what was `measured` and whether it `holds`.
+        for each claim that the trained methods allow to judge: `claim`, what was `measured`, when its threshold was `set` ("before"
+        any training, or "after a look") and whether it `holds`.
     """
     methods, found = table["methods"], list[_Claim]()
     if "sac" in methods and table["task"] == "cartpole":
@@ -122,7 +141,10 @@ def claims(table: dict[str, Any]) -> list[dict[str, Any]]:
         for name in ("simplex", "cbf"):
             if name in methods:
                 found += _claims_of_filter(METHODS[name].label, methods[name], methods["autosafe"])
-    return [{"claim": claim, "measured": measured, "holds": bool(holds)} for claim, measured, holds in found]
+    late = {_GROWTH: "after a look"}
+    return [
+        {"claim": claim, "measured": measured, "set": late.get(claim, "before"), "holds": bool(holds)} for claim, measured, holds in found
+    ]
 
 
 def _claims_of_autosafe(rows: dict[str, Any]) -> list[_Claim]:
@@ -132,8 +154,8 @@ def _claims_of_autosafe(rows: dict[str, Any]) -> list[_Claim]:
     return [
         ("AutoSafe has no violation in training", violations, violations == 0),
         ("AutoSafe's mean weight at the end grows with conflict", _short(last), bool((np.diff(last) > 0).all())),
-        ("AutoSafe's mean weight falls at low conflict", _short(low), low[1] < low[0]),
-        ("AutoSafe's critic loss at high conflict is at most 1.25 times that at low conflict", *_short([growth]), growth <= 1.25),
+        ("AutoSafe's mean weight falls at low conflict, from the end of the warm-up on", _short(low), low[1] < low[0]),
+        (_GROWTH, *_short([growth]), growth <= 1.25),
     ]
 
 
@@ -187,7 +209,7 @@ def markdown(table: dict[str, Any]) -> str:
         "steps outside the ellipsoid",
         "action jump",
         "critic loss",
-        "λ first → last",
+        "λ after the warm-up → last",
     ]
     lines = [heads, ["---"] * len(heads)]
     for name, levels in table["methods"].items():
@@ -200,8 +222,11 @@ def markdown(table: dict[str, Any]) -> str:
         mixed = [f"{row['weight_first']['iqm']:.2f} → {row['weight_last']['iqm']:.2f}" for row in rows if "weight_first" in row]
         lines.append([*cells, " / ".join(mixed) or "–"])
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    judged = [f"| {entry['claim']} | {_plain(entry['measured'])} | {'yes' if entry['holds'] else 'no'} |" for entry in table["claims"]]
-    return "\n".join([text, "", "| claim | measured | holds |", "| --- | --- | --- |", *judged])
+    judged = [
+        f"| {entry['claim']} | {_plain(entry['measured'])} | {entry['set']} | {'yes' if entry['holds'] else 'no'} |"
+        for entry in table["claims"]
+    ]
+    return "\n".join([text, "", "| claim | measured | threshold set | holds |", "| --- | --- | --- | --- |", *judged])
 
 
 def _plain(measured: Any) -> str:
@@ -281,24 +306,30 @@ def _draw_training(task: GoalTask, results: dict[str, Any], path: Path) -> None:
 
 
 def _return_curve(result: dict[str, Any], mine: np.ndarray, points: int = 20) -> tuple[np.ndarray, np.ndarray]:
-    """Returns steps, and the mean return of the episodes that ended in the interval before each."""
+    """Returns steps, and the mean over the runs of each run's mean return of the episodes that ended in the interval before each.
+
+    A run counts where it ended an episode; NaN where none did.
+    """
     episodes = np.array(result["episodes"])
-    episodes = episodes[np.isin(episodes[:, 0], np.flatnonzero(mine))]
     edges = np.linspace(0, result["steps"], points + 1)
     place = np.digitize(episodes[:, 1], edges[1:], right=True)
-    means = [episodes[place == index, 2].mean() if (place == index).any() else np.nan for index in range(points)]
-    return edges[1:], np.array(means)
+    sums, counts = np.zeros((len(mine), points)), np.zeros((len(mine), points))
+    np.add.at(sums, (episodes[:, 0].astype(int), place), episodes[:, 2])
+    np.add.at(counts, (episodes[:, 0].astype(int), place), 1)
+    means, ended = sums / np.maximum(counts, 1), (counts > 0) & mine[:, None]
+    return edges[1:], np.where(ended.any(axis=0), (means * ended).sum(axis=0) / np.maximum(ended.sum(axis=0), 1), np.nan)
 
 
 def _draw_weight(task: GoalTask, results: dict[str, Any], path: Path) -> None:
-    """AutoSafe's mean weight and sharpness over the steps, a line for each run, the mean of a level in bold."""
+    """AutoSafe's mean weight and sharpness after the warm-up, a line for each run, the mean of a level in bold."""
     import matplotlib.pyplot as plt
 
     result = results["autosafe"] if "autosafe" in results else next(entry for entry in results.values() if "weight" in entry["training"])
     figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), sharex=True, layout="constrained")
     for axis, name in zip(axes, ("weight", "sharpness"), strict=True):
-        values = np.array(result["training"][name])
-        steps = result["interval"] * (1 + np.arange(len(values)))
+        values, skipped = np.array(result["training"][name]), task.args.warmup // result["interval"]
+        steps = result["interval"] * (1 + np.arange(skipped, len(values)))
+        values = values[skipped:]
         for index, level in enumerate(task.goals):
             mine = np.array([entry == level for entry in result["levels"]])
             axis.plot(steps, values[:, mine], color=f"C{index}", lw=0.6, alpha=0.5)

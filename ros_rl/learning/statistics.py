@@ -9,7 +9,10 @@ _DRAWS = 2000
 
 
 def interquartile_mean(values: np.ndarray) -> np.ndarray:
-    """Returns the mean of the middle half of `values` (..., n), shape (...): a quarter of them, rounded down, is cut at each end."""
+    """Returns the mean of the middle half of `values` (..., n), shape (...): a quarter of them, rounded down, is cut at each end.
+
+    Of fewer than four values nothing is cut: it is their mean.
+    """
     cut = int(0.25 * values.shape[-1])
     return np.sort(values, axis=-1)[..., cut : values.shape[-1] - cut].mean(axis=-1)
 

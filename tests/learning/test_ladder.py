@@ -1,6 +1,7 @@
 """Tests of ros_rl.learning.ladder, ladder_results and autosafe_bundle: the real commands for a few steps after the warm-up."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,12 +10,13 @@ from ros_rl.cli.main import main as command
 from ros_rl.errors import UserError
 from ros_rl.learning import ladder, training
 from ros_rl.learning.autosafe_bundle import DESIGNS, trained
-from ros_rl.learning.goal_tasks import TASKS
+from ros_rl.learning.goal_tasks import TASKS, glucose_prior
 from ros_rl.learning.ladder import METHODS, Experiment, prior_of, train
-from ros_rl.learning.ladder_results import claims
+from ros_rl.learning.ladder_results import _return_curve, bench, claims
 from ros_rl.learning.training import inputs_of
 from ros_rl.policies.actors import load_policy
 from ros_rl.robots.spec import load_robot
+from ros_rl.safety.prior import save_prior
 
 STEPS = 1060
 
@@ -34,7 +36,8 @@ def test_a_short_bench_leaves_results_and_figures_and_is_not_done_twice(tmp_path
     files = lines[len(rows) :]
     assert [row.split(" | ")[0] for row in rows[2:4]] == ["| SAC", "| AutoSafe"]
     assert len({row.count("|") for row in rows[: rows.index("")]}) == 1
-    assert "| AutoSafe has no violation in training | 0 | yes |" in rows
+    assert "| AutoSafe has no violation in training | 0 | before | yes |" in rows
+    assert {row.split(" | ")[2] for row in rows if "at most 1.25 times" in row} == {"after a look"}
     assert [path.removeprefix(f"{tmp_path}/") for path in files] == [
         "glucose.json",
         "glucose_ladder.png",
@@ -44,11 +47,34 @@ def test_a_short_bench_leaves_results_and_figures_and_is_not_done_twice(tmp_path
     table = json.loads((tmp_path / "glucose.json").read_text())
     assert (table["steps"], table["seeds"], set(table["methods"])) == (STEPS, 1, {"sac", "autosafe"})
     row = table["methods"]["autosafe"]["high"]
+    assert row["training_return_last"] == {"iqm": None, "interval": [None, None], "runs": [None]}  # no episode ended so late
+    trained_weight = np.array(json.loads((tmp_path / "glucose" / "autosafe.json").read_text())["training"]["weight"])[:, 2]
+    assert row["weight_first"]["iqm"] == pytest.approx(trained_weight[50:].mean(), rel=1e-3)  # 1000 steps of warm-up in intervals of 20
     assert row["violations"] == [0] and row["interventions"] == [0]
     assert row["nominal"]["return"]["runs"] == [row["nominal"]["return"]["iqm"]]
     assert not list(tmp_path.rglob("*.npz"))
     monkeypatch.setattr(ladder.Trainer, "step", lambda self: pytest.fail("trains again"))
     train(TASKS["glucose"], "sac", 1, STEPS, tmp_path)
+    save_prior(tmp_path / "glucose" / "prior.safetensors", replace(glucose_prior(), sharpness_bound=1.0))
+    with pytest.raises(UserError, match=f"sac.json: trained with the safe prior {glucose_prior().digest()}, that of the folder is"):
+        train(TASKS["glucose"], "sac", 1, STEPS, tmp_path)
+
+
+@pytest.mark.parametrize(("key", "other"), [("steps", 5000), ("seeds", [0, 0, 0]), ("prior", "0123")])
+def test_methods_that_were_trained_otherwise_are_not_put_into_one_table(key, other, tmp_path):
+    result = {"steps": 30000, "seeds": [0, 0, 0, 1, 1, 1], "prior": "abcd"}
+    (tmp_path / "glucose").mkdir()
+    for name, found in (("sac", result), ("autosafe", result | {key: other})):
+        (tmp_path / "glucose" / f"{name}.json").write_text(json.dumps(found))
+    with pytest.raises(UserError, match=f"glucose/autosafe.json and .*glucose/sac.json cannot be in one table: their {key} are"):
+        bench("glucose", [], 2, 0, tmp_path, only_trained=True)
+
+
+def test_a_training_curve_is_the_mean_of_the_runs_however_many_episodes_each_ended():
+    rows = [[0, 10, 100.0, 10, 0], *([1, step, 20.0, 2, 0] for step in (2, 4, 6)), [0, 60, 50.0, 50, 0], [2, 5, 999.0, 5, 0]]
+    edges, means = _return_curve({"episodes": rows, "steps": 60}, np.array([True, True, False]), points=3)
+    np.testing.assert_array_equal(edges, [20, 40, 60])
+    np.testing.assert_array_equal(means, [60.0, np.nan, 50.0])
 
 
 def test_a_training_that_was_stopped_goes_on(tmp_path, monkeypatch):

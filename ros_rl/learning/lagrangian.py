@@ -50,11 +50,15 @@ class LagrangianSac(Sac):
         return {**super().update(batch, noise), "multiplier": self.multiplier}
 
     def objective(self, batch: Mapping[str, torch.Tensor], acted: Acted) -> torch.Tensor:
-        """Returns value - multiplier·cost, (R, batch), and moves the multiplier by the cost that it sees."""
-        cost = self.cost_critic(batch["observation"], acted.action)[0]
-        excess = cost.detach().mean(-1) - self.constraint.limit
+        """Returns value - multiplier·cost, (R, batch)."""
+        return super().objective(batch, acted) - self.multiplier[:, None] * self.cost_critic(batch["observation"], acted.action)[0]
+
+    def _update_actor(self, batch: Mapping[str, torch.Tensor], acted: Acted, temperature: torch.Tensor) -> None:
+        """Moves the multiplier by the cost of what the actor would do, then the actor."""
+        with torch.no_grad():
+            excess = self.cost_critic(batch["observation"], acted.action)[0].mean(-1) - self.constraint.limit
         self.multiplier = (self.multiplier + self.constraint.multiplier_rate * excess).clamp(min=0.0)
-        return super().objective(batch, acted) - self.multiplier[:, None] * cost
+        super()._update_actor(batch, acted, temperature)
 
     def modules(self) -> dict[str, nn.Module]:
         """Returns the networks by name."""

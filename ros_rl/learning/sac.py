@@ -167,8 +167,7 @@ class Sac:
         critic_loss = self._update_critic(batch, noise[0])
         acted = self.act(batch["observation"], batch["margin"], batch["safe_action"], noise[1])
         temperature = self.log_temperature.detach().exp()
-        objective = self.objective(batch, acted) - temperature[:, None] * acted.log_prob
-        self._descend("actor", -objective.mean(-1).sum(), list(self.actor.parameters()))
+        self._update_actor(batch, acted, temperature)
         surprise = (acted.log_prob.detach() + self.target_entropy).mean(-1)
         self._descend("temperature", -(self.log_temperature.exp() * surprise).sum(), [self.log_temperature])
         self._track(self.target, self.critic)
@@ -177,6 +176,10 @@ class Sac:
     def objective(self, batch: Mapping[str, torch.Tensor], acted: Acted) -> torch.Tensor:
         """Returns what the actor maximises beside its entropy, (R, batch): the lower of the two values of what it would execute."""
         return self.critic(batch["observation"], acted.action).amin(0)
+
+    def _update_actor(self, batch: Mapping[str, torch.Tensor], acted: Acted, temperature: torch.Tensor) -> None:
+        objective = self.objective(batch, acted) - temperature[:, None] * acted.log_prob
+        self._descend("actor", -objective.mean(-1).sum(), list(self.actor.parameters()))
 
     def target_value(self, batch: Mapping[str, torch.Tensor], noise: torch.Tensor) -> torch.Tensor:
         """Returns what the critics should say, (R, batch), without gradient."""

@@ -40,9 +40,10 @@ def test_a_cost_below_the_limit_takes_the_multiplier_back_to_zero_and_not_below(
 
 
 def test_the_objective_is_the_value_less_the_weighted_cost():
-    agent, batch = agent_of(multiplier_rate=0.0), batch_of(2, 32)
+    agent, batch = agent_of(), batch_of(2, 32)
     agent.multiplier = torch.tensor([0.0, 3.0])
     acted = Acted(batch["action"], torch.zeros(2, 32), None, None)
     value = agent.critic(batch["observation"], batch["action"]).amin(0)
     cost = agent.cost_critic(batch["observation"], batch["action"])[0]
-    torch.testing.assert_close(agent.objective(batch, acted), value - torch.tensor([[0.0], [3.0]]) * cost)
+    for _ in range(2):  # asking for it changes nothing
+        torch.testing.assert_close(agent.objective(batch, acted), value - torch.tensor([[0.0], [3.0]]) * cost)

@@ -109,7 +109,7 @@ def _late_returns(result: dict[str, Any], mine: np.ndarray) -> np.ndarray:
 
 def _summary(values: np.ndarray) -> dict[str, Any]:
     low, high = bootstrap_interval(values)
-    digits = [_rounded(value) for value in (interquartile_mean(values), low, high)]
+    digits = [_rounded(value) for value in (float(interquartile_mean(values)), low, high)]
     return {"iqm": digits[0], "interval": digits[1:], "runs": [_rounded(value) for value in values]}
 
 

@@ -11,7 +11,7 @@ from ros_rl.hardware.interface import Observation
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.safety.autosafe import mix, mixing_weight
 from ros_rl.safety.interface import NoSafeAction, PassThrough, SafetyFilter, SafetyReport
-from ros_rl.safety.prior import LmiPrior, load_prior
+from ros_rl.safety.prior import LmiPrior, SafePrior, load_prior
 from ros_rl.safety.simplex import Simplex
 from ros_rl.sim.coordinates import Coordinates
 
@@ -29,20 +29,19 @@ class Rule(Protocol):
 
 
 class Mixing:
-    """AutoSafe without its network: mixes the safe action into the proposed one, as sharply as the prior allows."""
+    """AutoSafe without its network: mixes the safe action into the proposed one, with one sharpness everywhere."""
 
-    def __init__(self, prior: LmiPrior):
-        """Takes the prior."""
-        self._prior = prior
+    def __init__(self, prior: SafePrior, sharpness: float):
+        """Takes any prior, and how sharply it may be mixed in."""
+        self._prior, self._sharpness = prior, sharpness
 
     def reset(self) -> None:
         """Nothing to forget."""
 
     def act(self, state: np.ndarray, proposed: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
         """Returns the mixed action; it is the safe one at the boundary."""
-        sharpness = self._prior.sharpness_bound
-        weight = float(mixing_weight(float(self._prior.margin(state)), sharpness))
-        return mix(proposed, self._prior.safe_action(state), weight), {"weight": weight, "sharpness": sharpness}
+        weight = float(mixing_weight(float(self._prior.margin(state)), self._sharpness))
+        return mix(proposed, self._prior.safe_action(state), weight), {"weight": weight, "sharpness": self._sharpness}
 
 
 class PriorFilter:
@@ -118,13 +117,17 @@ class PriorFilter:
         self._was_inside, self._was_in_box = inside, in_box
 
 
+def _mixing(prior: LmiPrior) -> Rule:
+    return Mixing(prior, prior.sharpness_bound)
+
+
 def _barrier(prior: LmiPrior) -> Rule:
     from ros_rl.safety.cbf import Barrier  # brings in a solver, which takes a while
 
     return Barrier(prior)
 
 
-RULES: Mapping[str, Callable[[LmiPrior], Rule]] = {"autosafe": Mixing, "simplex": Simplex, "cbf": _barrier}
+RULES: Mapping[str, Callable[[LmiPrior], Rule]] = {"autosafe": _mixing, "simplex": Simplex, "cbf": _barrier}
 
 
 def make_filter(name: str, spec: RobotSpec, prior: str | Path, outside: Outside) -> SafetyFilter:

@@ -116,25 +116,15 @@ def synthesise(problem: LinearProblem) -> tuple[np.ndarray, np.ndarray]:
     spread = (q.value + q.value.T) / 2 * np.outer(scale, scale)
     gain = problem.action_range[:, None] * np.linalg.solve(q.value.T, r.value.T).T / scale
     # The solver meets box and actions up to its tolerance; of the same shape and a trifle smaller, the ellipsoid meets them exactly.
-    lyapunov = fit(problem, np.linalg.inv(spread), gain, enlarge=False)
+    lyapunov = _shrunk(problem, np.linalg.inv(spread), gain)
     check(problem, lyapunov, gain)
     return lyapunov, gain
 
 
-def fit(problem: LinearProblem, lyapunov: np.ndarray, gain: np.ndarray, enlarge: bool = True) -> np.ndarray:
-    """Returns P scaled so that its ellipsoid touches the box or the range of an action from inside, shape (n, n).
-
-    So a Lyapunov matrix that was found in another way, as that of a linear-quadratic regulator, gets its largest safe set.
-
-    Args:
-        problem: gives box and action range.
-        lyapunov: shape (n, n).
-        gain: shape (m, n).
-        enlarge: whether an ellipsoid that touches nothing grows; it shrinks in any case.
-    """
+def _shrunk(problem: LinearProblem, lyapunov: np.ndarray, gain: np.ndarray) -> np.ndarray:
+    """Returns P (n, n) scaled so that its ellipsoid leaves neither the box nor the range of an action."""
     lyapunov = (lyapunov + lyapunov.T) / 2
-    reach = float(np.concatenate(_reach(problem, lyapunov, gain)).max() ** 2)
-    return lyapunov * (reach if enlarge else max(reach, 1.0))
+    return lyapunov * max(float(np.concatenate(_reach(problem, lyapunov, gain)).max() ** 2), 1.0)
 
 
 def check(problem: LinearProblem, lyapunov: np.ndarray, gain: np.ndarray) -> Certificate:

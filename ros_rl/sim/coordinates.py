@@ -109,17 +109,19 @@ class Coordinates:
 
 
 def rotation_vector(quat: np.ndarray) -> np.ndarray:
-    """Returns axis times angle, rad, shape (3,), of an attitude (w, x, y, z); the angle is at most half a turn."""
-    w, vector = quat[0], np.asarray(quat[1:], dtype=float)
-    length = np.linalg.norm(vector)
-    angle = 2.0 * np.arctan2(length, abs(w))
-    return np.copysign(angle / length if length > 0 else 2.0, w) * vector
+    """Returns axis times angle, rad, shape (..., 3), of attitudes (w, x, y, z), (..., 4); the angle is at most half a turn."""
+    w, vector = quat[..., :1], np.asarray(quat[..., 1:], dtype=float)
+    length = np.linalg.norm(vector, axis=-1, keepdims=True)
+    angle = 2.0 * np.arctan2(length, np.abs(w))
+    factor = np.divide(angle, length, out=np.full(length.shape, 2.0), where=length != 0)  # a NaN stays one
+    vectors: np.ndarray = np.copysign(factor, w) * vector
+    return vectors
 
 
 def quaternion(rotation: np.ndarray) -> np.ndarray:
-    """Returns the attitude (w, x, y, z) of a rotation vector, rad."""
-    half = np.linalg.norm(rotation) / 2
-    return np.concatenate([[np.cos(half)], np.sinc(half / np.pi) / 2 * rotation])
+    """Returns the attitudes (w, x, y, z), shape (..., 4), of rotation vectors (..., 3), rad."""
+    half = np.linalg.norm(rotation, axis=-1, keepdims=True) / 2
+    return np.concatenate([np.cos(half), np.sinc(half / np.pi) / 2 * rotation], axis=-1)
 
 
 def _check(spec: RobotSpec, name: str) -> tuple[str, int]:

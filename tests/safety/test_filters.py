@@ -11,7 +11,7 @@ from ros_rl.robots.spec import load_robot
 from ros_rl.safety.autosafe import mixing_weight
 from ros_rl.safety.filters import RULES, Mixing, PriorFilter, make_filter
 from ros_rl.safety.interface import NoSafeAction, PassThrough, SafetyFilter
-from ros_rl.safety.prior import save_prior
+from ros_rl.safety.prior import CallablePrior, save_prior
 from ros_rl.safety.simplex import Simplex
 
 SPEC = load_robot("cartpole", 50.0)
@@ -25,7 +25,7 @@ def seen(x: float, v: float = 0.0) -> Observation:
 
 
 def test_autosafe_mixes_by_the_margin_in_the_robots_units(prior):
-    safety = PriorFilter(SPEC, prior, Mixing(prior))
+    safety = PriorFilter(SPEC, prior, Mixing(prior, 2.0))
     assert isinstance(safety, SafetyFilter)
     assert safety.reads == ("joint_position", "joint_velocity")
     command, report = safety.filter(seen(0.25), np.array([3.0]))
@@ -42,8 +42,15 @@ def test_autosafe_mixes_by_the_margin_in_the_robots_units(prior):
     }
 
 
+def test_any_prior_can_be_mixed_in():
+    prior = CallablePrior(1, 1, lambda state: 1.0 - np.abs(state[..., 0]), lambda state: -state)
+    action, watched = Mixing(prior, 0.0).act(np.array([0.25]), np.array([1.0]))
+    np.testing.assert_allclose(action, [0.75 * 1.0 + 0.25 * -0.25])
+    assert watched == {"weight": 0.25, "sharpness": 0.0}
+
+
 def test_in_the_centre_the_policy_acts_alone(prior):
-    command, report = PriorFilter(SPEC, prior, Mixing(prior)).filter(seen(0.0), np.array([-2.5]))
+    command, report = PriorFilter(SPEC, prior, Mixing(prior, 2.0)).filter(seen(0.0), np.array([-2.5]))
     np.testing.assert_array_equal(command, [-2.5])
     assert not report.intervened
 
@@ -60,7 +67,7 @@ def test_without_an_action_the_safe_one_acts_and_the_state_is_judged_all_the_sam
 
 
 def test_at_the_boundary_the_safe_action_alone_acts(prior):
-    command, report = PriorFilter(SPEC, prior, Mixing(prior)).filter(seen(0.5), np.array([5.0]))
+    command, report = PriorFilter(SPEC, prior, Mixing(prior, 2.0)).filter(seen(0.5), np.array([5.0]))
     np.testing.assert_allclose(command, [0.0])
     assert report.values["weight"] == 1.0
 
@@ -78,7 +85,7 @@ def test_outside_every_filter_falls_back_and_counts_each_exit_once(prior, name):
 
 
 def test_outside_it_may_hold_instead(prior):
-    safety = PriorFilter(SPEC, prior, Mixing(prior), "hold")
+    safety = PriorFilter(SPEC, prior, Mixing(prior, 2.0), "hold")
     safety.filter(seen(0.1), np.array([1.0]))
     with pytest.raises(NoSafeAction, match=r"outside the certified set, at 1\.100 of its radius"):
         safety.filter(seen(0.55), np.array([1.0]))
@@ -89,7 +96,7 @@ def test_outside_it_may_hold_instead(prior):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_state_that_is_no_number_has_no_safe_action(prior, bad):
-    safety = PriorFilter(SPEC, prior, Mixing(prior))
+    safety = PriorFilter(SPEC, prior, Mixing(prior, 2.0))
     safety.filter(seen(0.1), np.array([1.0]))
     with pytest.raises(NoSafeAction, match=r"joint_velocity\.slider is not finite") as caught:
         safety.filter(seen(0.1, bad), np.array([1.0]))
@@ -99,7 +106,7 @@ def test_a_state_that_is_no_number_has_no_safe_action(prior, bad):
 
 def test_what_the_state_does_not_read_may_be_missing(prior):
     observation = replace(seen(0.1), joint_effort=np.full(2, np.nan), joint_position=np.array([0.35, np.nan]))
-    command, _ = PriorFilter(SPEC, prior, Mixing(prior)).filter(observation, np.array([1.0]))
+    command, _ = PriorFilter(SPEC, prior, Mixing(prior, 2.0)).filter(observation, np.array([1.0]))
     assert np.isfinite(command).all()
 
 
@@ -130,7 +137,7 @@ def test_a_new_episode_forgets_the_switch_but_not_the_counts(prior):
 )
 def test_a_prior_for_another_robot_or_rate_is_refused(prior, robot, rate, message):
     with pytest.raises(UserError, match=message):
-        PriorFilter(load_robot(robot, rate), prior, Mixing(prior))
+        PriorFilter(load_robot(robot, rate), prior, Mixing(prior, 2.0))
 
 
 def test_filters_are_made_by_name(prior, tmp_path):

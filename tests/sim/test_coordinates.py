@@ -94,3 +94,12 @@ def test_an_observation_without_a_field_is_refused():
     observation = replace(MujocoRobot(spec, "floor").read(), base_quat=None)
     with pytest.raises(UserError, match="the observation has no base_quat"):
         Coordinates(spec, ("base_rotation.x",), np.zeros(1)).of(observation)
+
+
+def test_many_attitudes_at_once_are_those_one_by_one():
+    rotations = np.random.default_rng(0).normal(0.0, 1.0, (50, 3))
+    rotations[0] = 0.0
+    quats = quaternion(rotations)
+    np.testing.assert_allclose(quats, [quaternion(rotation) for rotation in rotations], atol=1e-15)
+    np.testing.assert_allclose(rotation_vector(quats), [rotation_vector(quat) for quat in quats], atol=1e-15)
+    np.testing.assert_allclose(rotation_vector(-quats), rotations, atol=1e-12)

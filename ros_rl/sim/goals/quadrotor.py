@@ -7,6 +7,7 @@ import numpy as np
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.batch import BatchSim
 from ros_rl.sim.build import build
+from ros_rl.sim.coordinates import quaternion, rotation_vector
 from ros_rl.sim.goals.interface import Outcome, SafeSet, draw_starts, observe, outside
 
 ROBOT = "quadrotor_wrench"
@@ -41,7 +42,7 @@ class QuadrotorGoal:
     def safety_state(self) -> np.ndarray:
         """The state s, shape (n, 12)."""
         pose, velocity = self._sim.qpos, self._sim.qvel
-        state = np.concatenate([pose[:, :3], velocity[:, :3], rotation_vectors(pose[:, 3:7]), velocity[:, 3:]], axis=1)
+        state = np.concatenate([pose[:, :3], velocity[:, :3], rotation_vector(pose[:, 3:7]), velocity[:, 3:]], axis=1)
         return state - self._safe.state_equilibrium
 
     @property
@@ -52,7 +53,7 @@ class QuadrotorGoal:
     def reset(self, copies: Sequence[int] | np.ndarray, seeds: Sequence[Sequence[int]]) -> None:
         """Starts new episodes."""
         states = draw_starts(self._safe, seeds) + self._safe.state_equilibrium
-        pose = np.concatenate([states[:, :3], quaternions(states[:, 6:9])], axis=1)
+        pose = np.concatenate([states[:, :3], quaternion(states[:, 6:9])], axis=1)
         self._sim.place(copies, pose, np.concatenate([states[:, 3:6], states[:, 9:]], axis=1))
         self._steps[np.asarray(copies)] = 0
 
@@ -75,17 +76,3 @@ class QuadrotorGoal:
         """Goes back to what `state` returned."""
         self._sim.restore(state["physics"])
         self._steps[:] = state["steps"]
-
-
-def rotation_vectors(quats: np.ndarray) -> np.ndarray:
-    """Returns axis times angle, rad, (n, 3), of attitudes (w, x, y, z), (n, 4); the angle is at most half a turn."""
-    sine = np.linalg.norm(quats[:, 1:], axis=1, keepdims=True)
-    angle = 2.0 * np.arctan2(sine, quats[:, :1])
-    angle = np.where(angle > np.pi, angle - 2.0 * np.pi, angle)
-    return quats[:, 1:] * np.where(sine > 1e-12, angle / np.maximum(sine, 1e-12), 2.0)
-
-
-def quaternions(rotations: np.ndarray) -> np.ndarray:
-    """Returns the attitudes (w, x, y, z), (n, 4), of rotation vectors, rad, (n, 3)."""
-    half = np.linalg.norm(rotations, axis=1, keepdims=True) / 2.0
-    return np.concatenate([np.cos(half), rotations * np.sinc(half / np.pi) / 2.0], axis=1)

@@ -150,13 +150,6 @@ def test_the_state_of_the_quadrotor_is_that_of_its_coordinates():
         np.testing.assert_allclose(environment.safety_state[copy], coordinates.measure(model, data), atol=1e-12)
 
 
-def test_rotation_vectors_and_quaternions_undo_each_other():
-    rotations = np.random.default_rng(0).normal(0.0, 1.0, (50, 3))
-    rotations[0] = 0.0
-    np.testing.assert_allclose(quadrotor.rotation_vectors(quadrotor.quaternions(rotations)), rotations, atol=1e-12)
-    np.testing.assert_allclose(quadrotor.rotation_vectors(-quadrotor.quaternions(rotations)), rotations, atol=1e-12)
-
-
 def test_glucose_under_constant_insulin_settles_where_the_model_balances():
     """I' = 0: I = u/(V n); X' = 0: X = s I/a; G' = 0: G = -X Gb/(g + X)."""
     infusion = np.array([[3.0]])

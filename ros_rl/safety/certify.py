@@ -46,7 +46,7 @@ def certify(
         step: one control period of the system, see `ros_rl.sim.plant.Step`.
         simulated: whether the sharpness bound may be raised above the proven one to what an adversary cannot break in simulation.
         steps: control periods for which that adversary tries.
-        seed: of the states that are tried.
+        seed: of the states on the boundary that are tried.
 
     Raises:
         InfeasibleSafePrior: there is no such ellipsoid.
@@ -78,7 +78,7 @@ def certify(
             f"({nonlinear.outside:.1%} of {nonlinear.states} states leave); lower the contraction or the safe box"
         )
     proven = certified_sharpness(prior)
-    bound = simulated_sharpness(prior, step, proven, steps=steps, seed=seed) if simulated else proven
+    bound = simulated_sharpness(prior, step, proven, steps=steps) if simulated else proven
     return replace(prior, sharpness_bound=bound, empirical=bound > proven), lmi.check(problem, prior.P, prior.F), nonlinear
 
 

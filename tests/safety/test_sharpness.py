@@ -31,9 +31,11 @@ def test_the_simulated_bound_is_where_the_adversary_begins_to_win(cartpole):
     prior, step = cartpole.prior, linear_step(cartpole.prior)
     bound = simulated_sharpness(prior, step, 1.0, largest=6.0)
     assert 1.0 < bound < 6.0
-    assert adversary(prior, step, bound) < 0.98 <= adversary(prior, step, bound + 0.1)
     close = bound + 0.1  # if this were proven, it would stand, closer to the boundary than what is not proven may come
-    assert adversary(prior, step, close) < 1.0
+    at_bound, beyond = ([adversary(prior, step, sharpness, seed) for seed in range(5)] for sharpness in (bound, close))
+    assert max(at_bound) < 0.98 <= max(beyond) < 1.0
+    # One seed alone would have allowed more.
+    assert bound < simulated_sharpness(prior, step, 1.0, largest=6.0, seeds=[int(np.argmin(beyond))])
     assert simulated_sharpness(prior, step, close) == close
 
 

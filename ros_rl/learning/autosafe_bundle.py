@@ -94,13 +94,19 @@ def make(name: str, folder: Path, output: Path, episodes: int = EPISODES) -> Bun
 
 
 def trained(name: str, design: Design, folder: Path) -> Bundle:
-    """Returns the bundle without its metrics."""
+    """Returns the bundle without its metrics.
+
+    Raises:
+        UserError: what it needs has not been trained, or beside another safe prior than that of the folder.
+    """
     task, robot = TASKS[design.task], load_robot(design.robot)
     path = folder / task.name / "autosafe.safetensors"
     done = path.with_suffix(".json")
     if not (path.is_file() and done.is_file()):
         raise UserError(f"{path} is not there; train it with 'python -m ros_rl.learning.ladder --task {task.name} --folder {folder}'")
-    prior, networks = prior_of(task, folder), load_file(path)
+    prior, networks, result = prior_of(task, folder), load_file(path), json.loads(done.read_text(encoding="utf-8"))
+    if result["prior"] != prior.digest():
+        raise UserError(f"{done}: trained with the safe prior {result['prior']}, that of the folder is {prior.digest()}")
     run = list(task.goals).index(design.level)  # of seed 0
     tensors = {key: value[run : run + 1] for key, value in networks.items() if key.startswith("actor.")}
     spec = PolicySpec(
@@ -120,7 +126,7 @@ def trained(name: str, design: Design, folder: Path) -> Bundle:
         "command": f"python -m ros_rl.learning.ladder --task {task.name} --method autosafe; "
         f"python -m ros_rl.learning.autosafe_bundle --name {name}",
         "revision": f"ros_rl {__version__}",
-        "data": f"{json.loads(done.read_text(encoding='utf-8'))['steps']} steps of the task {task.name} at {design.level} conflict, seed 0",
+        "data": f"{result['steps']} steps of the task {task.name} at {design.level} conflict, seed 0",
     }
     tensors |= {"scale": design.scale, **prior_tensors(prior)}
     return Bundle(name, "autosafe", "autosafe", spec, settings, tensors, training)

@@ -158,7 +158,11 @@ def test_a_bundle_is_made_of_seed_0_of_its_level(tmp_path):
         trained("cartpole_autosafe", design, tmp_path)
     experiment = Experiment(task, "autosafe", 2, STEPS, prior_of(task, tmp_path))
     ladder.save_networks(tmp_path / "cartpole" / "autosafe.safetensors", experiment.agent)
-    (tmp_path / "cartpole" / "autosafe.json").write_text(json.dumps({"steps": STEPS}))
+    done = tmp_path / "cartpole" / "autosafe.json"
+    done.write_text(json.dumps({"steps": STEPS, "prior": "another"}))
+    with pytest.raises(UserError, match=r"autosafe\.json: trained with the safe prior another, that of the folder is"):
+        trained("cartpole_autosafe", design, tmp_path)
+    done.write_text(json.dumps({"steps": STEPS, "prior": prior_of(task, tmp_path).digest()}))
     bundle = trained("cartpole_autosafe", design, tmp_path)
     assert bundle.training["data"] == f"{STEPS} steps of the task cartpole at mid conflict, seed 0"
     policy = load_policy(bundle, load_robot("cartpole"))

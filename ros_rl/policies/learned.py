@@ -124,8 +124,8 @@ class AutoSafePolicy:
         """Returns the network's own actions (..., m) and its outputs for the sharpness (...), for states (..., k)."""
         seen = observe(states, self._scale, self._target, self._reach).astype(np.float32)
         with torch.inference_mode():
-            out: np.ndarray = self._actor.layers(torch.from_numpy(np.atleast_2d(seen)[None]))[0].numpy()
-        mean, _, logit = self._actor.split(out.reshape(*states.shape[:-1], -1).astype(float))
+            out: np.ndarray = self._actor.layers(torch.from_numpy(seen.reshape(1, -1, seen.shape[-1]))).numpy()
+        mean, _, logit = self._actor.split(out.astype(float).reshape(*states.shape[:-1], -1))
         return np.tanh(mean), logit
 
 

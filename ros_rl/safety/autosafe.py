@@ -114,10 +114,10 @@ class Sharpness:
         """Returns p for a head's output, a tensor, array or number, of the same shape; the one p where it is not learned."""
         if logit is None:
             return self.low
-        if isinstance(logit, float | np.ndarray):  # the logistic function, in a form that cannot overflow
-            share = 0.5 + 0.5 * (math if type(logit) is float else np).tanh(0.5 * logit)
+        if isinstance(logit, float):  # the logistic function, in a form that cannot overflow
+            share: Any = 0.5 + 0.5 * math.tanh(0.5 * logit)
         else:
-            share = logit.sigmoid()
+            share = 0.5 + 0.5 * np.tanh(0.5 * logit) if isinstance(logit, np.ndarray) else logit.sigmoid()
         return self.low + (self.high - self.low) * share
 
 

@@ -67,13 +67,13 @@ class AutoSafePolicy:
         # One product gives the radius (the norm of the first k numbers) and the safe action.
         root, gain = np.linalg.cholesky(self.prior.P), self.prior.F / self.prior.action_range[:, None]
         self._both = np.hstack([root, gain.T])
-        self._mixed: dict[str, float] = {}
+        self._mixed: tuple[float, float | None, float] | None = None  # weight, sharpness, radius
         self._steps_outside = 0
 
     def reset(self, seed: int, instruction: str) -> None:
         """Starts an episode; the policy has neither memory nor randomness."""
         self._observations.reset()
-        self._mixed = {}
+        self._mixed = None
 
     def act(self, observation: Observation) -> ActionChunk:
         """Returns the command, in the robot's command mode."""
@@ -88,7 +88,11 @@ class AutoSafePolicy:
         Outside the ellipsoid there is no sharpness. `steps_outside` counts the actions for such states, over all episodes. Empty
         without a mixture and before the first action of an episode.
         """
-        return self._mixed
+        if self._mixed is None:
+            return {}
+        weight, sharpness, radius = self._mixed
+        found = {"weight": weight, "radius": radius, "steps_outside": self._steps_outside}
+        return found if sharpness is None else {**found, "sharpness": sharpness}
 
     def action(self, state: np.ndarray) -> np.ndarray:
         """Returns the action in [-1, 1], shape (m,), for a deviation (k,) from the equilibrium.
@@ -102,12 +106,12 @@ class AutoSafePolicy:
         safe_action = [min(max(value, -1.0), 1.0) for value in both[len(state) :]]
         if radius >= 1.0:  # however far, where the network was never trained
             self._steps_outside += 1
-            self._mixed = {"weight": 1.0, "radius": radius, "steps_outside": self._steps_outside}
+            self._mixed = 1.0, None, radius
             return np.array(safe_action)
         action, logit = self._proposed(state)
         sharpness = self._sharpness.of(float(logit))
         weight = mixing_weight(1.0 - radius, sharpness)
-        self._mixed = {"weight": weight, "sharpness": sharpness, "radius": radius, "steps_outside": self._steps_outside}
+        self._mixed = weight, sharpness, radius
         return np.array([(1.0 - weight) * ours + weight * safe for ours, safe in zip(action.tolist(), safe_action, strict=True)])
 
     def actions(self, states: np.ndarray) -> np.ndarray:

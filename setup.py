@@ -42,8 +42,10 @@ setup(
     python_requires=">=3.10",
     install_requires=[
         "av>=12",
+        "cvxpy>=1.6",  # for safe priors, with its solver Clarabel
         "gymnasium>=1.1",
         "lxml>=4.9.3",
+        "matplotlib>=3.9",
         "mujoco>=3.17,!=4.0.0",  # 4.0.0 factorises sparse matrices wrongly (mujoco issue 3767)
         "numpy>=2.0",
         "opencv-python-headless>=4.10",

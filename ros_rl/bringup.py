@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ros_rl.errors import UserError, unknown
 from ros_rl.nodes.environment import BAD_INPUT, LAUNCHER
 from ros_rl.nodes.parameters import NODES, Parameter, Value
-from ros_rl.policies.bundle import check_fits, load_bundle
+from ros_rl.policies.bundle import Bundle, check_fits, load_bundle
 from ros_rl.robots.spec import load_robot
+from ros_rl.safety.filters import make_filter
+from ros_rl.safety.prior import load_prior
 from ros_rl.sim.task import Task, load_task
 from ros_rl.web.server import check_can_serve
 
@@ -181,6 +183,10 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
     check_fits(bundle, robot)
     if bundle.spec.privileged and not simulated:
         raise UserError(f"policy '{policy}' reads simulator state, so it runs in mode:=sim only; name another policy:=")
+    if values["filter"] != "none":
+        prior = values["prior"] or values["robot"] or chosen.robot
+        make_filter(values["filter"], robot, prior, values["outside"])  # refuses here what the node would refuse
+        _check_prior(bundle, values["filter"], prior)
     sim_time = values["use_sim_time"] == "true" or (values["use_sim_time"] == "auto" and simulated)
     shared = {
         **values,
@@ -203,6 +209,19 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
         if values["web"] or name != _WEB
     )
     return Graph(bringup, _namespace(values["namespace"] or bringup), nodes, values["composed"])
+
+
+def _check_prior(bundle: Bundle, safety_filter: str, prior: str) -> None:
+    """Refuses a filter with another safe prior than the policy was trained with: it would cut what training held to be safe."""
+    trained = bundle.parameters.get("prior")
+    if not isinstance(trained, dict):
+        return
+    digest = load_prior(prior).digest()
+    if digest != trained.get("digest"):
+        raise UserError(
+            f"policy '{bundle.name}' was trained with the safe prior {trained.get('digest')}, filter:={safety_filter} would use {digest} "
+            f"of '{prior}'; give prior:= the bundle's folder"
+        )
 
 
 def _namespace(name: str) -> str:

@@ -1,6 +1,7 @@
 """Tests of ros_rl.bringup: arguments become node graphs, and what does not fit is refused before anything starts."""
 
 import socket
+from dataclasses import replace
 
 import pytest
 
@@ -21,7 +22,8 @@ from ros_rl.bringup import (
 from ros_rl.errors import UserError
 from ros_rl.nodes.parameters import NODES
 from ros_rl.paths import share_dir
-from ros_rl.policies.bundle import load_bundle
+from ros_rl.policies.bundle import load_bundle, save_bundle
+from ros_rl.safety.prior import load_prior
 from ros_rl.sim.task import load_task
 
 
@@ -90,10 +92,10 @@ def test_an_argument_reaches_every_node_that_has_it(name):
         str: "test",
         list: "1.0,2.0,3.0" if name == "command" else "test",
     }
-    text = {"robot": "arm", "policy": "arm_circle", "tasks": "arm_circle", "control_rate": "400.0"}.get(
+    text = {"robot": "arm", "policy": "arm_circle", "tasks": "arm_circle", "control_rate": "400.0", "filter": "none"}.get(
         name, values[type(ARGUMENTS[name].default)]
     )
-    if ARGUMENTS[name].choices:
+    if ARGUMENTS[name].choices and name != "filter":  # the arm has no safe prior
         text = ARGUMENTS[name].choices[-1]
     where = {"mode": "robot"} if name in ROBOT_ONLY else {"tasks": "none", "policy": "arm_circle"} if name == "scene" else {}
     where |= {"web": "true"} if name == "web_port" else {}
@@ -306,3 +308,46 @@ def test_only_the_robots_process_bad_input_or_a_clean_end_ends_the_graph(executa
 def test_of_a_process_that_died_it_is_said_what_remains():
     assert obituary("policy_node", -9) == "policy_node ended with -9; the guard holds the robot"
     assert obituary("web_node", 1) == "web_node ended with 1; the robot goes on without the page"
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """The folder of a cart-pole policy that holds a safe prior other than the one that ships, as a trained one does."""
+    prior = replace(load_prior("cartpole"), sharpness_bound=1.0)
+    bundle = load_bundle("cartpole_lqr")
+    tensors = bundle.tensors | {f"prior.{name}": value for name, value in prior.to_tensors().items()}
+    save_bundle(tmp_path / "trained", replace(bundle, parameters={"prior": prior.description()}, tensors=tensors))
+    return tmp_path / "trained"
+
+
+def test_a_filter_with_another_prior_than_the_policy_was_trained_with_is_refused(trained):
+    given = {"policy": str(trained), "filter": "simplex"}
+    with pytest.raises(UserError, match=r"'trained' was trained with the safe prior \w+, filter:=simplex would use \w+ of 'cartpole'"):
+        graph("cartpole", given)
+    assert parameters(graph("cartpole", given | {"prior": str(trained)}))["safety_node"]["prior"] == str(trained)
+    assert parameters(graph("cartpole", given | {"filter": "none"}))["safety_node"]["filter"] == "none"
+    assert load_prior(trained).sharpness_bound == 1.0
+
+
+def test_a_bundle_without_a_prior_is_none_to_take_one_from():
+    with pytest.raises(UserError, match=r"bundle 'cartpole_lqr': safe prior: A, B, .* is missing"):
+        load_prior(share_dir() / "policies" / "cartpole_lqr")
+
+
+@pytest.mark.parametrize(
+    ("bringup", "given", "message"),
+    [
+        ("arm", {}, r"urdf/arm/safe_prior\.safetensors: there is no safe prior"),
+        ("quadrotor", {"prior": "cartpole"}, "the safe prior commands slider; robot 'quadrotor' has rotor_1"),
+        ("cartpole", {"control_rate": "200.0"}, "the safe prior is for 100 Hz, robot 'cartpole' runs at 200 Hz"),
+        ("cartpole", {"prior": "/no/such.safetensors"}, r"/no/such\.safetensors: there is no safe prior"),
+    ],
+)
+def test_a_filter_without_a_prior_that_fits_is_refused_before_anything_starts(bringup, given, message):
+    with pytest.raises(UserError, match=message):
+        graph(bringup, {"filter": "cbf", **given})
+
+
+def test_a_filter_comes_with_its_robots_prior():
+    given = parameters(graph("cartpole", {"filter": "cbf", "outside": "hold"}))["safety_node"]
+    assert (given["filter"], given["prior"], given["outside"]) == ("cbf", "", "hold")

@@ -97,6 +97,65 @@ class BenchSim:
         return 0
 
 
+@dataclass
+class BenchSafety:
+    """Measures how long one act takes, from the state to the action, for SAC, AutoSafe, Simplex and a CBF quadratic programme, one
+    state at a time and 256 together. The networks have random weights.
+    """
+
+    robot: str = "cartpole"
+    """A robot with a safe prior: cartpole or quadrotor_wrench."""
+    hidden: int = 64
+    """Width of the policy's two hidden layers."""
+    json: bool = False
+    """Print JSON."""
+
+    def run(self) -> int:
+        """Returns 0."""
+        from ros_rl.learning.act_time import measure
+
+        result = measure(self.robot, self.hidden)
+        if self.json:
+            print(json.dumps(result))
+            return 0
+        for batch, rows in result["batches"].items():
+            print(f"{self.robot}, hidden layers of {self.hidden}, batch {batch}")
+            for name, figures in rows.items():
+                print(f"  {name:<10} {figures['us']:9.1f} µs  {figures['ratio']:7.2f} × SAC")
+        return 0
+
+
+@dataclass
+class BenchAutosafe:
+    """Trains every method on a task with equal steps, all seeds and all levels of goal conflict at once, then writes results and figures.
+
+    What was trained before is not trained again; what was stopped goes on. The whole cart-pole ladder takes hours.
+    """
+
+    task: str = "cartpole"
+    """cartpole, quadrotor or glucose."""
+    methods: tuple[str, ...] = ()
+    """Which methods, see `python -m ros_rl.learning.ladder --help`; none named: all on the cart-pole, sac, simplex, lagrangian and
+    autosafe on the others."""
+    seeds: int = 5
+    """Runs at each level of conflict."""
+    steps: int = 0
+    """Control steps of each run; 0: the task's own number."""
+    folder: Path = Path("out/autosafe")
+    """Where runs, results and figures go."""
+    only_trained: bool = False
+    """Train nothing: summarise the methods that are trained already."""
+
+    def run(self) -> int:
+        """Returns 0."""
+        from ros_rl.learning.ladder_results import bench, markdown
+
+        table, files = bench(self.task, self.methods, self.seeds, self.steps, self.folder, self.only_trained)
+        print(markdown(table))
+        print(*files, sep="\n")
+        return 0
+
+
 def _check_writable(out: Path) -> None:
     """Makes the folder of a file and refuses a place where none can be written, before minutes of measuring are lost."""
     if out.is_dir():

@@ -26,6 +26,9 @@ COMMANDS = {
     "parity": ("ros_rl.cli.parity", "Parity", "prove that the node graph computes what the in-process loop computes"),
     "bench loop": ("ros_rl.cli.bench", "BenchLoop", "measure the control loop and the node graph"),
     "bench sim": ("ros_rl.cli.bench", "BenchSim", "measure how fast environments step"),
+    "bench safety": ("ros_rl.cli.bench", "BenchSafety", "measure what each way to be safe costs in an act"),
+    "bench autosafe": ("ros_rl.cli.bench", "BenchAutosafe", "train AutoSafe and what it is compared with, and draw the results"),
+    "safety certify": ("ros_rl.cli.safety", "SafetyCertify", "compute a safe controller and its safe set, and check both"),
     "robot check": ("ros_rl.cli.robot", "RobotCheck", "check a URDF or robot.yaml and say how to mend it"),
     "robot new": ("ros_rl.cli.robot", "RobotNew", "write a first robot.yaml for a URDF"),
 }

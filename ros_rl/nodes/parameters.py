@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from ros_rl.errors import UserError, unknown
-from ros_rl.safety.filters import FILTERS
+from ros_rl.safety.interface import FILTERS
 
 Value = bool | int | float | str | list[str] | list[float]
 
@@ -163,7 +163,14 @@ POLICY_NODE = (
 SAFETY_NODE = (
     ROBOT,
     AUTOSTART,
-    Parameter("filter", "none", "What keeps actions safe before the guard.", choices=tuple(FILTERS)),
+    Parameter("filter", "none", "What keeps actions safe before the guard.", choices=FILTERS),
+    Parameter("prior", "", "Safe prior of the filter: a path to its file or a policy bundle, or a robot that has one; empty: its own."),
+    Parameter(
+        "outside",
+        "fallback",
+        "What acts outside the certified set: fallback: the safe action; hold: nothing, so that the guard brings the robot to rest.",
+        choices=("fallback", "hold"),
+    ),
     LOCKSTEP,
     CONTROL_RATE,
 )

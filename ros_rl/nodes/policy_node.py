@@ -1,6 +1,7 @@
 """The node that acts: answers every observation with the command a policy bundle gives for it."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from ros_rl.nodes.base import StackNode, run
 from ros_rl.nodes.messages import COMMAND_QOS, LATCHED_QOS, STREAM_QOS, to_trajectory
 from ros_rl.nodes.parameters import POLICY_NODE
 from ros_rl.policies.actors import load_policy
+from ros_rl.policies.bundle import load_bundle
+from ros_rl.policies.interface import ReportingPolicy
 from ros_rl.policies.runner import PolicyRunner
 from ros_rl.robots.spec import load_robot
 
@@ -27,6 +30,7 @@ class PolicyNode(StackNode):
         """Declares parameters."""
         super().__init__("policy_node", POLICY_NODE, **options)
         self.runner: PolicyRunner | None = None
+        self._digest: str | None = None  # of the safe prior that the loaded policy was trained with
         self._assembler: ObservationAssembler | None = None
         self._told: str | None = None
         self._twist: tuple[float, np.ndarray] | None = None
@@ -51,16 +55,29 @@ class PolicyNode(StackNode):
         """Drops the bundle."""
         self.runner = self._assembler = None
 
+    def status(self) -> tuple[bytes, str, Mapping[str, object]]:
+        """Adds what the policy reports of its last action."""
+        level, message, values = super().status()
+        policy = self.runner.policy if self.runner is not None else None
+        return level, message, {**values, **policy.report()} if isinstance(policy, ReportingPolicy) else values
+
     def _load(self) -> None:
         """Loads the bundle that the parameters name; the old one stays if that fails."""
         if not self.value("policy"):
             raise UserError("policy_node: the parameter 'policy' is empty; name a policy bundle")
-        policy = load_policy(self.value("policy"), self._spec)
+        bundle = load_bundle(self.value("policy"))
+        digest = bundle.parameters.get("prior", {}).get("digest")
+        if self.runner is not None and digest not in (None, self._digest):
+            raise UserError(
+                f"policy/reload: bundle '{bundle.name}' was trained with the safe prior {digest}, the policy that runs with "
+                f"{self._digest or 'none'}; start the graph anew, which checks the safety node's filter against it"
+            )
+        policy = load_policy(bundle, self._spec)
         needs = [key.name for key in policy.spec.observation]
         cameras = [self._spec.camera(name.split(".", 1)[1]) for name in needs if name.startswith("images.")]
         if self._assembler is not None:
             self._assembler.close()
-        self.runner = PolicyRunner(policy, self.value("seed"))
+        self.runner, self._digest = PolicyRunner(policy, self.value("seed")), digest
         self._assembler = ObservationAssembler(self, self._spec, needs, cameras, self._on_observation, self.value("lockstep"))
 
     def _on_observation(self, observation: Observation) -> None:

@@ -1,5 +1,8 @@
 """The node between policy and robot: runs a safety filter on every command."""
 
+import math
+import time
+from collections.abc import Mapping
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
@@ -7,16 +10,19 @@ from trajectory_msgs.msg import JointTrajectory
 
 from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.nodes.assembler import ObservationAssembler
-from ros_rl.nodes.base import StackNode, run
+from ros_rl.nodes.base import ERROR, OK, WARN, StackNode, run
 from ros_rl.nodes.messages import COMMAND_QOS, STREAM_QOS, from_trajectory, to_trajectory
 from ros_rl.nodes.parameters import SAFETY_NODE
 from ros_rl.robots.spec import load_robot
-from ros_rl.safety.filters import FILTERS
-from ros_rl.safety.interface import SafetyReport
+from ros_rl.safety.filters import make_filter
+from ros_rl.safety.interface import NoSafeAction, SafetyReport
 from ros_rl.safety.stage import SafetyStage
 
 _STATUS_PERIOD = 0.1  # s
 _LONGEST_ANSWER = 1.0  # s; an observation this much newer than the action is one from before time jumped back
+
+_STALE_AFTER = 2  # control periods without an observation or without an action, after which the safe action takes over
+_BRIDGED = 5  # control periods for which it acts on the last observation; then the state is not known well enough any longer
 
 
 class SafetyNode(StackNode):
@@ -28,25 +34,44 @@ class SafetyNode(StackNode):
         self._observation: Observation | None = None
         self._pending: JointCommand | None = None
         self._report = SafetyReport()
-        self._interventions = 0
+        self._interventions = self._rejected = 0
+        self._halted: str | None = None  # why no command is sent
+        self._seen = 0.0  # when the last observation came, see `_now`
+        self._acted: float | None = None  # when the last action that answers an observation did; None before the first
+        self._replaced = -math.inf  # stamp of the newest observation that the safe action answered for want of another
+        self._compute_time = 0.0
         self.every(_STATUS_PERIOD, self._publish_status)
         self._status_publisher = self.create_publisher(DiagnosticStatus, "safety/status", COMMAND_QOS)
 
     def configure(self) -> None:
         """Makes the filter and opens the topics."""
         self._spec = load_robot(self.value("robot"), self.value("control_rate"))
-        self._stage = SafetyStage(self._spec, FILTERS[self.value("filter")]())
+        prior = self.value("prior") or self.value("robot")
+        self._lockstep = self.value("lockstep")  # there the robot waits for as long as it takes
+        self._stage = SafetyStage(self._spec, make_filter(self.value("filter"), self._spec, prior, self.value("outside")))
         self._publisher = self.create_publisher(JointTrajectory, "joint_command", STREAM_QOS)
         self.create_subscription(JointTrajectory, "policy/action", self._on_action, COMMAND_QOS)
         if self._stage.reads:  # a topic that nobody reads costs every tick a callback
-            ObservationAssembler(self, self._spec, self._stage.reads, (), self._on_observation, self.value("lockstep"))
+            ObservationAssembler(self, self._spec, self._stage.reads, (), self._on_observation, self._lockstep)
+            if not self._lockstep:
+                self.every(self._spec.period, self._bridge)
 
     def activate(self) -> None:
         """Forgets what came while it was inactive."""
-        self._observation = self._pending = None
+        self._observation = self._pending = self._halted = self._acted = None
+        self._report, self._replaced = SafetyReport(), -math.inf
+        self._stage.reset()
+
+    def status(self) -> tuple[bytes, str, Mapping[str, object]]:
+        """Returns an error while no command is sent because none is safe, a warning while the safe action acts for want of another."""
+        if self.failure is not None or not self.active or not (self._halted or self._report.instead):
+            return super().status()
+        return (ERROR, self._halted, {}) if self._halted else (WARN, self._report.instead, {})
 
     def _on_observation(self, observation: Observation) -> None:
-        self._observation = observation
+        if self._observation is not None and observation.stamp < self._observation.stamp:  # time jumped back
+            self._replaced = -math.inf
+        self._observation, self._seen = observation, self._now()
         if self._pending is not None and self._pending.stamp == observation.stamp:
             self._send(observation, self._pending)
 
@@ -58,20 +83,82 @@ class SafetyNode(StackNode):
             return
         if not self._stage.reads:
             self._send(None, action)
-        elif self._observation is not None and 0.0 <= self._observation.stamp - action.stamp <= _LONGEST_ANSWER:
-            self._send(self._observation, action)
-        else:
+        elif self._observation is None or not 0.0 <= self._observation.stamp - action.stamp <= _LONGEST_ANSWER:
             self._pending = action  # overtook its observation, which is on its way
+        elif self._lockstep or self._age() <= _STALE_AFTER * self._spec.period:
+            if action.stamp < self._replaced:  # the safe action has answered a newer observation
+                self._acted = self._now()
+            else:
+                self._send(self._observation, action)
 
-    def _send(self, observation: Observation | None, action: JointCommand) -> None:
+    def _send(self, observation: Observation | None, action: JointCommand | None) -> None:
+        """Sends what the filter makes of an action, or the safe one if there is none."""
         self._pending = None
-        command, self._report = self._stage.apply(observation, action)
-        self._interventions += self._report.intervened
+        began = time.perf_counter()
+        try:
+            if action is not None:
+                self._acted = self._now()
+                command, report = self._stage.apply(observation, action)
+                self._rejected += bool(report.instead)
+            else:
+                assert observation is not None
+                self._replaced = observation.stamp
+                command, report = self._stage.safe(observation, observation.stamp, "no action comes")
+        except NoSafeAction as problem:
+            self._halt(str(problem))
+            return
+        self._compute_time = time.perf_counter() - began
+        self._publish(command, report)
+
+    def _bridge(self) -> None:
+        """Sends the safe action in real time: for the last state for a while after observations have ceased, or while no action comes."""
+        if not self.active or self._observation is None:
+            return
+        age, patience = self._age(), _STALE_AFTER * self._spec.period
+        if age > patience:
+            self._extrapolate(self._observation.stamp, age)
+        elif self._acted is not None and self._now() - self._acted > patience and self._observation.stamp != self._replaced:
+            self._send(self._observation, None)
+
+    def _extrapolate(self, stamp: float, age: float) -> None:
+        if self._halted is not None:
+            return
+        command = self._stage.fallback(stamp)
+        if command is None or age > (_STALE_AFTER + _BRIDGED) * self._spec.period:
+            self._halt("no observation comes")
+            return
+        self._publish(command, SafetyReport(True, {**self._report.values, "weight": 1.0}, "no observation comes"))
+
+    def _age(self) -> float:
+        """Returns how old the last observation is, s."""
+        return self._now() - self._seen
+
+    def _now(self) -> float:
+        """Returns the time in s by which observations age: simulated time, which may be slow or stand still, or one that never jumps."""
+        return self.get_clock().now().nanoseconds * 1e-9 if self.value("use_sim_time") else time.monotonic()
+
+    def _publish(self, command: JointCommand, report: SafetyReport) -> None:
+        self._halted, self._report = None, report
+        self._interventions += report.intervened
         self._publisher.publish(to_trajectory(command, self._spec.command_mode))
 
+    def _halt(self, reason: str) -> None:
+        """Sends nothing: the guard holds the robot and then brings it to rest."""
+        if self._halted is None:
+            self.get_logger().error(f"sends no command: {reason}")
+        self._halted = reason
+
     def _publish_status(self) -> None:
-        status = DiagnosticStatus(name=self.value("filter"), level=DiagnosticStatus.OK, message="active" if self.active else "inactive")
-        values = {"interventions": self._interventions, **self._report.values}
+        level, message = OK, "active" if self.active else "inactive"
+        if self._halted is not None:
+            level, message = ERROR, f"sends no command: {self._halted}"
+        elif self._report.instead:
+            level, message = WARN, f"the safe action acts: {self._report.instead}"
+        elif self._report.values.get("margin", 1.0) <= 0.0:
+            level, message = WARN, "outside the certified set, the safe action acts"
+        status = DiagnosticStatus(name=self.value("filter"), level=level, message=message)
+        values = {"interventions": self._interventions, "rejected": self._rejected, "compute_ms": f"{1e3 * self._compute_time:.3f}"}
+        values |= self._report.values
         status.values = [KeyValue(key=key, value=str(value)) for key, value in values.items()]
         self._status_publisher.publish(status)
 

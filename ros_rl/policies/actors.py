@@ -12,6 +12,7 @@ from ros_rl.robots.spec import RobotSpec
 ACTORS = {
     "arm_circle": "ros_rl.policies.scripted.arm_circle:ArmCircle",
     "arm_pick_place": "ros_rl.policies.scripted.arm_pick_place:ArmPickPlace",
+    "autosafe": "ros_rl.policies.learned:AutoSafePolicy",
     "cartpole_lqr": "ros_rl.policies.scripted.cartpole_lqr:CartpoleLqr",
     "quadruped_gait": "ros_rl.policies.scripted.quadruped_gait:QuadrupedGait",
     "quadrotor_pd": "ros_rl.policies.scripted.quadrotor_pd:QuadrotorPd",

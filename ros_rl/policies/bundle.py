@@ -139,7 +139,7 @@ def save_bundle(folder: Path, bundle: Bundle) -> None:
 
 def _write(fresh: Path, bundle: Bundle, file: dict[str, Any]) -> None:
     (fresh / "policy.yaml").write_text(yaml.safe_dump(file, sort_keys=False), encoding="utf-8")
-    save_file({name: np.ascontiguousarray(value) for name, value in bundle.tensors.items()}, fresh / "weights.safetensors")
+    save_file({name: np.asarray(value, order="C") for name, value in bundle.tensors.items()}, fresh / "weights.safetensors")
     (fresh / "metrics.json").write_text(json.dumps(bundle.metrics, indent=2) + "\n", encoding="utf-8")
     fresh.chmod(0o755)
 

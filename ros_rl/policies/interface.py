@@ -1,5 +1,6 @@
 """What every policy offers, whether it is scripted, planned or learned."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -62,3 +63,11 @@ class Policy(Protocol):
 
     def act(self, observation: Observation) -> ActionChunk:
         """Returns what to do from `observation.stamp` on, in the robot's command mode."""
+
+
+@runtime_checkable
+class ReportingPolicy(Policy, Protocol):
+    """A policy that has something to say of its last action."""
+
+    def report(self) -> Mapping[str, float]:
+        """Returns what it watches, by name, for the diagnostics; empty before the first action."""

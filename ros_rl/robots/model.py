@@ -111,6 +111,26 @@ class RobotModel:
         """Returns the generalised forces (nv,) that hold the robot still against gravity."""
         return self._velocity_map(base).T @ pin.computeGeneralizedGravity(self.pin, self._data, self._configuration(q, base))
 
+    def gravity_slope(self, q: np.ndarray, base: np.ndarray | None = None) -> np.ndarray:
+        """Returns how the forces of `gravity`, told in the base's own axes, change with the configuration, shape (nv, nv).
+
+        A step of the configuration is one along the velocities of this class. Told in the base's axes, a thrust that turns with
+        the base is constant.
+        """
+        to_pin = self._velocity_map(base)
+        return to_pin.T @ pin.computeGeneralizedGravityDerivatives(self.pin, self._data, self._configuration(q, base)) @ to_pin
+
+    def damping(self) -> np.ndarray:
+        """Returns the matrix (nv, nv) from velocities to the forces of viscous friction that the URDF states.
+
+        Raises:
+            UserError: it states dry friction as well, which no matrix describes.
+        """
+        dry = [name for name in self.names if self.pin.lowerDryFrictionLimit[self.pin.joints[self.pin.getJointId(name)].idx_v]]
+        if dry:
+            raise UserError(f"robot '{self.spec.name}': joint '{dry[0]}' has dry friction, about which nothing is linear")
+        return self._follow.T @ np.diag(self.pin.damping) @ self._follow
+
     def link_index(self, frame: str) -> int:
         """Returns which of `pin.frames` is a link's.
 

@@ -6,22 +6,34 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from ros_rl.errors import RobotFault
 from ros_rl.hardware.interface import Observation
+
+FILTERS = ("none", "autosafe", "simplex", "cbf")  # see `ros_rl.safety.filters.make_filter`
 
 
 @dataclass(frozen=True)
 class SafetyReport:
-    """What a filter did to one action: whether it changed it, and the values it watches (margin, mixing weight, …)."""
+    """What a filter did to one action: whether it changed it, and the values it watches (margin, mixing weight, …).
+
+    `instead` says why the safe action acts instead of any proposed one; empty where a proposed one was judged.
+    """
 
     intervened: bool = False
     values: Mapping[str, float] = field(default_factory=dict)
+    instead: str = ""
+
+
+class NoSafeAction(RobotFault):
+    """A filter knows no safe action: the state is no number, or it is outside the safe set and shall not be acted upon."""
 
 
 @runtime_checkable
 class SafetyFilter(Protocol):
     """Turns a proposed action into a safe one.
 
-    `reads` names the fields of `Observation` that `filter` looks at; a filter that reads none may be given None.
+    `reads` names the fields of `Observation` that `filter` looks at. A filter that reads none may be given None as observation;
+    one that reads some may be given None as action, and then returns the safe one.
     """
 
     reads: tuple[str, ...]
@@ -29,14 +41,22 @@ class SafetyFilter(Protocol):
     def reset(self) -> None:
         """Forgets everything about the episode so far."""
 
-    def filter(self, observation: Observation | None, action: np.ndarray, distribution: Any = None) -> tuple[np.ndarray, SafetyReport]:
+    def filter(
+        self, observation: Observation | None, action: np.ndarray | None, distribution: Any = None
+    ) -> tuple[np.ndarray, SafetyReport]:
         """Returns the action to execute, shape (n,) in the robot's command mode and joint order.
 
         Args:
             observation: what the action answers.
-            action: proposed by the policy, shape (n,).
+            action: proposed by the policy, shape (n,); None where there is none, or none that can be judged.
             distribution: the policy's action distribution, for filters that need more than its sample.
+
+        Raises:
+            NoSafeAction: there is none to execute; the robot must be brought to rest.
         """
+
+    def fallback(self) -> np.ndarray | None:
+        """Returns the safe action for the state last seen, shape (n,), for a moment without news; None where none is known."""
 
 
 class PassThrough:
@@ -47,6 +67,12 @@ class PassThrough:
     def reset(self) -> None:
         """Nothing to forget."""
 
-    def filter(self, observation: Observation | None, action: np.ndarray, distribution: Any = None) -> tuple[np.ndarray, SafetyReport]:
+    def filter(
+        self, observation: Observation | None, action: np.ndarray | None, distribution: Any = None
+    ) -> tuple[np.ndarray, SafetyReport]:
         """Returns `action` unchanged."""
+        assert action is not None
         return action, SafetyReport()
+
+    def fallback(self) -> None:
+        """Knows none."""

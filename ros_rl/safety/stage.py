@@ -24,17 +24,52 @@ class SafetyStage:
         """The fields of an observation that the filter looks at."""
         return self._filter.reads
 
+    def reset(self) -> None:
+        """Forgets the episode so far."""
+        self._filter.reset()
+        self._last_stamp = -np.inf
+
     def apply(self, observation: Observation | None, command: JointCommand) -> tuple[JointCommand, SafetyReport]:
         """Returns the safe command, in the robot's joint order, and what the filter did.
 
-        A command that is not one finite value for each joint goes on unchanged: the guard rejects it whole and says why.
+        A command that is not one finite value for each joint is rejected whole. A filter that reads the state gives the safe one
+        instead; without such a filter it goes on unchanged, for the guard to reject it and say why.
+
+        Raises:
+            NoSafeAction: there is no safe command; none must be sent.
         """
-        if command.stamp < self._last_stamp:  # time jumped back: a new episode
-            self._filter.reset()
-        self._last_stamp = command.stamp
         try:
             proposed = command.in_order_of(self._spec)
-        except UserError:
+        except UserError as problem:
+            if observation is not None and self.reads:
+                return self.safe(observation, command.stamp, str(problem))
+            self._follow(command.stamp)
             return command, SafetyReport()
+        self._follow(command.stamp)
         action, report = self._filter.filter(observation, proposed)
         return replace(command, joint_names=self._spec.joint_names, values=action), report
+
+    def safe(self, observation: Observation, stamp: float, reason: str) -> tuple[JointCommand, SafetyReport]:
+        """Returns the safe command for a state, instead of one that a policy proposes, for a filter that reads states.
+
+        Args:
+            observation: the state.
+            stamp: of the command, s.
+            reason: why no proposed one is taken, for the report.
+
+        Raises:
+            NoSafeAction: there is no safe command; none must be sent.
+        """
+        self._follow(stamp)
+        action, report = self._filter.filter(observation, None)
+        return JointCommand(self._spec.joint_names, action, stamp, "safety"), replace(report, instead=reason)
+
+    def _follow(self, stamp: float) -> None:
+        if stamp < self._last_stamp:  # time jumped back: a new episode
+            self._filter.reset()
+        self._last_stamp = stamp
+
+    def fallback(self, stamp: float) -> JointCommand | None:
+        """Returns the safe command for the state last seen, or None; `stamp` (s) is that of the state."""
+        action = self._filter.fallback()
+        return None if action is None else JointCommand(self._spec.joint_names, action, stamp, "safety")

@@ -11,7 +11,7 @@ from ros_rl.errors import RobotFault, UserError
 from ros_rl.hardware.interface import Observation
 from ros_rl.sim import divergence
 from ros_rl.sim.build import SimModel
-from ros_rl.sim.observe import observe
+from ros_rl.sim.observe import measured_positions, observe
 from ros_rl.sim.reset import reset
 from ros_rl.sim.task import Task
 
@@ -175,6 +175,23 @@ class BatchSim(ModelBatch):
         states = np.empty((len(copies), self._batch.nstate))
         for state, seed in zip(states, seeds, strict=True):
             reset(self.model, self._scratch, task, int(seed))
+            mujoco.mj_getState(self.mj, self._scratch, state, _STATE)
+        self.restore(states, copies)
+
+    def place(self, copies: Copies, qpos: np.ndarray, qvel: np.ndarray) -> None:
+        """Starts new episodes in some copies, each in a given state, with its actuators at rest there.
+
+        Args:
+            copies: indices, shape (k,).
+            qpos: positions in MuJoCo's order, shape (k, nq).
+            qvel: velocities, shape (k, nv).
+        """
+        states = np.empty((len(copies), self._batch.nstate))
+        for state, positions, velocities in zip(states, qpos, qvel, strict=True):
+            reset(self.model, self._scratch, None, 0)
+            self._scratch.qpos[:], self._scratch.qvel[:] = positions, velocities
+            self._scratch.ctrl[self.model.actuators] = self.model.spec.rest(measured_positions(self.model, self._scratch.qpos))
+            mujoco.mj_forward(self.mj, self._scratch)
             mujoco.mj_getState(self.mj, self._scratch, state, _STATE)
         self.restore(states, copies)
 

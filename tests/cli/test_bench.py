@@ -85,3 +85,34 @@ def test_bad_input_is_one_line_and_exit_code_2(monkeypatch, capsys, words, messa
     monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     assert main(["bench", "loop", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_an_act_is_measured_for_every_method(capsys, monkeypatch):
+    from ros_rl.learning import act_time
+
+    monkeypatch.setattr(act_time, "_ROUNDS", 2)
+    monkeypatch.setattr(act_time, "_SECONDS", 1e-4)
+    for robot in ("cartpole", "quadrotor_wrench"):
+        assert main(["bench", "safety", "--robot", robot, "--json"]) == 0
+        figures = json.loads(capsys.readouterr().out)
+        assert {batch: set(rows) for batch, rows in figures["batches"].items()} == {
+            "1": {"sac", "autosafe", "simplex", "cbf_qp"},
+            "256": {"sac", "autosafe", "simplex", "cbf_qp", "cbf_exact"},
+        }
+        assert all(math.isfinite(number) and number > 0 for number in numbers(figures["batches"]))
+        assert figures["batches"]["1"]["sac"]["ratio"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["safety", "--robot", "arm"], "there is no safe prior; 'ros-rl safety certify' makes one"),
+        (["safety", "--hidden", "0"], "--hidden must be at least 1, got 0"),
+        (["autosafe", "--task", "cartpol"], "unknown task 'cartpol', did you mean 'cartpole'?"),
+        (["autosafe", "--methods", "sack"], "unknown method 'sack', did you mean 'sac'?"),
+        (["autosafe", "--only-trained", "--folder", "/nonexistent"], "/nonexistent/cartpole holds no finished method"),
+    ],
+)
+def test_bad_input_to_the_safety_benches_is_one_line_and_exit_code_2(capsys, words, message):
+    assert main(["bench", *words]) == 2
+    assert message in capsys.readouterr().err

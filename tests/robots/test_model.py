@@ -100,3 +100,22 @@ def test_fixed_base_takes_no_pose():
     model = RobotModel(load_robot("cartpole"))
     with pytest.raises(UserError, match="robot 'cartpole' has a fixed base"):
         model.gravity(model.spec.home, np.array([0.0, 0, 0, 1, 0, 0, 0]))
+
+
+@pytest.mark.parametrize("name", ["arm", "cartpole", "quadruped"])
+def test_the_slope_of_gravity_is_that_of_its_differences(name):
+    # A turned base changes the axes that a force is told in as well; here it only moves.
+    model = RobotModel(load_robot(name))
+    q, base = model.spec.home.copy(), np.array([0.1, 0.2, 0.3, 1.0, 0.0, 0.0, 0.0]) if model.spec.floating_base else None
+    slope, first = model.gravity_slope(q, base), model.nv - len(model.names)
+    for index in range(len(model.names)):
+        step = np.zeros(len(q))
+        step[model.spec.measured_names.index(model.names[index])] = 1e-6
+        difference = (model.gravity(q + step, base) - model.gravity(q - step, base)) / 2e-6
+        np.testing.assert_allclose(slope[first:, first + index], difference[first:], atol=1e-6)
+
+
+def test_damping_is_the_urdfs_on_the_joints_it_is_stated_for():
+    np.testing.assert_array_equal(RobotModel(load_robot("cartpole")).damping(), np.diag([0.1, 0.001]))
+    flying = RobotModel(load_robot("quadrotor"))
+    np.testing.assert_array_equal(flying.damping(), np.zeros((6, 6)))

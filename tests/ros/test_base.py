@@ -141,14 +141,14 @@ def test_an_unforeseen_error_says_where_it_came_from():
 @pytest.mark.parametrize(
     ("node", "parameter", "message"),
     [
-        ("hardware_node", "robot:=armm", "unknown robot 'armm', did you mean 'arm'? (known: arm, cartpole, quadrotor,"),
+        ("hardware_node", "robot:=armm", "unknown robot 'armm', did you mean 'arm'? (known: arm, cartpole, "),
         ("hardware_node", "max_age:=-1.0", "hardware_node: max_age must be a number in s from 0.001 to 10, got '-1.0'"),
         ("policy_node", "policy:=cartpole_lqrr", "unknown policy bundle 'cartpole_lqrr', did you mean 'cartpole_lqr'?"),
         ("safety_node", "filter:=nonne", "safety_node: unknown value of filter 'nonne', did you mean 'none'?"),
         ("task_node", "episodes:=few", "task_node: episodes must be a whole number, at least 0, got 'few'"),
         ("sim_robot_node", "scene:=flor", "unknown scene 'flor', did you mean 'floor'?"),
         ("composed_node", "policy_node.policy:=nothing", "unknown policy bundle 'nothing'"),
-        ("polcy_node", "robot:=arm", "name the node to run: one of hardware_node, policy_node, safety_node, task_node, sim_robot_node"),
+        ("polcy_node", "robot:=arm", "name the node to run: one of hardware_node, policy_node, safety_node, task_node, web_node, sim_robot_node"),
     ],
 )
 def test_bad_input_ends_a_node_with_one_line(node, parameter, message):

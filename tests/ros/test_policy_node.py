@@ -1,6 +1,7 @@
 """Tests of ros_rl.nodes.policy_node: the same observation gets the same command, however it comes."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,11 +18,13 @@ from ros_rl.learning.rollout import run_episode
 from ros_rl.nodes.messages import COMMAND_QOS, LATCHED_QOS, STREAM_QOS, from_time, to_joint_state
 from ros_rl.nodes.policy_node import PolicyNode
 from ros_rl.policies import actors
-from ros_rl.policies.bundle import Bundle, save_bundle
+from ros_rl.policies.bundle import Bundle, load_bundle, save_bundle
 from ros_rl.policies.interface import ObservationKey, PolicySpec
+from ros_rl.policies.learned import prior_tensors
 from ros_rl.policies.runner import PolicyRunner
 from ros_rl.robots.spec import load_robot
 from ros_rl.safety.interface import PassThrough
+from ros_rl.safety.prior import prior_in
 from ros_rl.safety.stage import SafetyStage
 from ros_rl.sim.task import load_task
 
@@ -113,6 +116,20 @@ def test_reload_loads_the_bundle_again_and_keeps_the_old_one_when_it_is_damaged(
     refused = ros.call(Trigger, "policy/reload")
     assert not refused.success and "damaged bundle" in refused.message
     assert answer(state(0.2)) == [-3.0]
+
+
+def test_reload_refuses_a_bundle_that_was_trained_with_another_safe_prior(ros, tmp_path):
+    bundle = load_bundle("cartpole_autosafe")
+    save_bundle(tmp_path / "mine", bundle)
+    node = ros.add(policy_node("cartpole", tmp_path / "mine", control_rate=50.0))
+    assert ros.call(Trigger, "policy/reload").success
+    before, other = node.runner, replace(prior_in(bundle), sharpness_bound=3.0)
+    parameters = bundle.parameters | {"prior": other.description()}
+    save_bundle(tmp_path / "mine", replace(bundle, parameters=parameters, tensors=bundle.tensors | prior_tensors(other)))
+    refused = ros.call(Trigger, "policy/reload")
+    assert not refused.success
+    assert f"trained with the safe prior {other.digest()}, the policy that runs with {prior_in(bundle).digest()}" in refused.message
+    assert node.runner is before
 
 
 def test_a_target_velocity_is_forward_left_and_turn_and_ends_when_nobody_repeats_it(ros):

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_discrete_are
-from scipy.signal import cont2discrete
 
 from ros_rl import __version__
 from ros_rl.policies.bundle import Bundle
@@ -18,6 +17,8 @@ from ros_rl.policies.scripted.motion import tool_frame
 from ros_rl.robots.ik import ROTATION_COST
 from ros_rl.robots.model import RobotModel
 from ros_rl.robots.spec import RobotSpec, load_robot
+from ros_rl.sim.coordinates import Coordinates
+from ros_rl.sim.linearise import rigid_body, zero_order_hold
 
 _TURNS_FREELY = 0.02  # m/rad: an arm of five joints keeps to the place and turns its tool as it must
 
@@ -36,15 +37,10 @@ def linearised(robot: RobotSpec) -> tuple[np.ndarray, np.ndarray]:
     The state is the offset of the m measured joints, then their velocities; the input the effort of the n commanded
     joints, held constant in between.
     """
-    model = RobotModel(robot)
-    count, step = len(robot.measured_names), 1e-6
-    slope = [(model.gravity(robot.home + shift) - model.gravity(robot.home - shift)) / (2 * step) for shift in step * np.eye(count)]
-    damping = [model.pin.damping[model.pin.joints[model.pin.getJointId(name)].idx_v] for name in robot.measured_names]
-    mobility = np.linalg.inv(model.mass_matrix(robot.home))
-    drift = np.block([[np.zeros((count, count)), np.eye(count)], [-mobility @ np.column_stack(slope), -mobility @ np.diag(damping)]])
-    effect = np.vstack([np.zeros((count, len(robot.joints))), mobility[:, : len(robot.joints)]])
-    a, b, *_ = cont2discrete((drift, effect, np.eye(2 * count), np.zeros_like(effect)), robot.period)
-    return a, b
+    names = [f"{kind}.{name}" for kind in ("joint_position", "joint_velocity") for name in robot.measured_names]
+    rest = np.concatenate([robot.home, np.zeros(len(robot.measured_names))])
+    drift, effect = rigid_body(robot, Coordinates(robot, names, rest), np.zeros(len(robot.joints)))
+    return zero_order_hold(drift, effect, robot.period)
 
 
 def lqr(a: np.ndarray, b: np.ndarray, state_cost: np.ndarray, input_cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,112 @@
+"""How sharp the mixing weight of AutoSafe may be so that no policy drives the robot out of its safe ellipsoid."""
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ros_rl.safety.autosafe import mix, mixing_weight
+from ros_rl.safety.prior import CertificateError, LmiPrior
+from ros_rl.sim.plant import Step
+
+LARGEST = 50.0
+_RESOLUTION = 0.01  # of a certified sharpness
+_COARSE = 0.1  # of one found by simulation
+_KEPT = 0.98  # V that the adversary must stay below: what is not proven keeps a distance
+_EPISODES, _STEPS = 40, 250
+_SEEDS = range(5)  # of the initial states that a simulated sharpness is chosen by
+_START = 0.5  # radius within which an adversary begins
+
+
+def certified_sharpness(prior: LmiPrior, smallest: float = 0.0) -> float:
+    """Returns the largest sharpness, a multiple of 0.01, for which the linear model stays in the ellipsoid under any policy.
+
+    With the weight λ the radius r = sqrt(V) goes to at most sqrt(contraction)·r + (1 - λ)·reach, where reach is the most that
+    the difference of two actions adds. That stays below 1 where λ >= 1 - (1 - sqrt(contraction)·r) / reach, which is checked at
+    2001 radii. The weight falls with the sharpness, so there is a largest. With several actions the bound is a cautious one.
+
+    Raises:
+        CertificateError: not even `smallest` fulfils it.
+    """
+    radius = np.linspace(0.0, 1.0, 2001)
+    reach = float(2 * prior.radius(prior.B.T) @ prior.action_range)
+    needed = np.clip(1 - (1 - np.sqrt(prior.contraction) * radius) / reach, 0.0, 1.0)
+    found = _largest(lambda sharpness: bool((mixing_weight(1 - radius, sharpness) >= needed).all()), smallest, LARGEST, _RESOLUTION)
+    if found is None:
+        raise CertificateError(
+            f"sharpness: none from {smallest:g} to {LARGEST:g} keeps the ellipsoid: in one period, actions move the state by up to "
+            f"{reach:.3g} of its radius, which must be below 1; take smaller action ranges or a higher rate"
+        )
+    return found
+
+
+def simulated_sharpness(
+    prior: LmiPrior, step: Step, proven: float, largest: float = 20.0, steps: int = _STEPS, seeds: Sequence[int] = _SEEDS
+) -> float:
+    """Returns the largest sharpness, in steps of 0.1 above `proven`, with which `adversary` keeps V below 0.98; else `proven`.
+
+    It is empirical: other initial states and another adversary may do better, so this one is kept at a distance from the boundary,
+    from all of several `seeds`. What it reaches from those says little, being what the sharpness was chosen by; see others.
+
+    Raises:
+        CertificateError: what is proven for the linear model does not hold in simulation: the adversary leaves the ellipsoid.
+    """
+    reached = max(adversary(prior, step, proven, seed, steps=steps) for seed in seeds)
+    if not reached < 1.0:
+        raise CertificateError(f"sharpness: an adversary brings V to {reached:.3g} in simulation at {proven:g} already")
+
+    def kept(sharpness: float) -> bool:
+        return all(adversary(prior, step, sharpness, seed, steps=steps) < _KEPT for seed in seeds)
+
+    found = _largest(kept, proven, largest, _COARSE)
+    return proven if found is None else found
+
+
+def adversary(prior: LmiPrior, step: Step, sharpness: float, seed: int = 0, episodes: int = _EPISODES, steps: int = _STEPS) -> float:
+    """Returns the largest V = s'Ps that the worst policy reaches in simulation; an episode ends when it leaves the ellipsoid.
+
+    At every step the policy takes, of the corners of its action space, the one that makes V largest after the step in the linear
+    model. V is convex in the action, so that nothing inside would make it larger.
+
+    Args:
+        prior: what mixes in its safe action.
+        step: one control period of the robot.
+        sharpness: of the mixing weight.
+        seed: of the initial states, which are drawn evenly from the ellipsoid's inner half.
+        episodes: run side by side.
+        steps: of an episode.
+    """
+    draw = np.random.default_rng(seed)
+    states = boundary(prior, episodes, draw) * (_START * draw.uniform(size=(episodes, 1)) ** (1 / prior.state_size))
+    corners = np.array(list(itertools.product((-1.0, 1.0), repeat=prior.action_size)))
+    worst = float(prior.value(states).max())
+    for _ in range(steps):
+        weight = mixing_weight(prior.margin(states), sharpness)
+        actions = mix(corners, prior.safe_action(states)[:, None], weight[:, None])
+        inputs = actions * prior.action_range
+        values = prior.value((states @ prior.A.T)[:, None] + inputs @ prior.B.T)
+        states = step(states, inputs[np.arange(len(states)), values.argmax(axis=1)])
+        value = prior.value(states)
+        worst = max(worst, float(value.max()))
+        states = states[value < 1.0]
+        if not len(states):
+            break
+    return worst
+
+
+def boundary(prior: LmiPrior, count: int, draw: np.random.Generator) -> np.ndarray:
+    """Returns states on the ellipsoid's boundary, shape (count, n), evenly drawn in the coordinates in which it is a ball."""
+    directions = draw.normal(size=(count, prior.state_size))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    return np.linalg.solve(np.linalg.cholesky(prior.P).T, directions.T).T
+
+
+def _largest(holds: Callable[[float], bool], smallest: float, largest: float, resolution: float) -> float | None:
+    """Returns the largest value of a grid from `smallest` on for which a condition holds that holds up to some value."""
+    if not holds(smallest):
+        return None
+    low, high = 0, round((largest - smallest) / resolution) + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(smallest + middle * resolution) else (low, middle)
+    return round(smallest + low * resolution, 9)

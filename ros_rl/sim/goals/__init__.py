@@ -1,0 +1,1 @@
+"""Training environments whose goal pulls the robot away from where it is safest."""

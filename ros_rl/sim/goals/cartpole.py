@@ -1,13 +1,9 @@
 """A cart that shall stand at a goal away from the middle of its rail, with its pole upright."""
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 
-from ros_rl.robots.spec import load_robot
-from ros_rl.sim.batch import BatchSim
-from ros_rl.sim.build import build
-from ros_rl.sim.goals.interface import Outcome, SafeSet, draw_starts, observe, outside
+from ros_rl.sim.goals.interface import SafeSet, observe
+from ros_rl.sim.goals.simulated import SimulatedGoal
 
 RATE = 50.0  # Hz
 GOALS = {"low": 0.15, "mid": 0.30, "high": 0.45}  # m: 25, 50 and 75 % of the way to the ellipsoid's end
@@ -15,11 +11,10 @@ SCALE = np.array([1.0, 2.5, 0.4, 4.5])
 REACH = 0.5  # m
 
 
-class CartpoleGoal:
+class CartpoleGoal(SimulatedGoal):
     """The environment; its state s is (x, velocity, angle, angular velocity) in m, rad and s."""
 
     action_size = 1
-    episode_steps = 250
 
     def __init__(self, goals: np.ndarray, safe: SafeSet, robot: str = "cartpole"):
         """
@@ -28,13 +23,7 @@ class CartpoleGoal:
             safe: where it is safe, for the state s.
             robot: a cart-pole by name, or a path to its robot.yaml.
         """
-        self.goals = np.array(goals, dtype=float)
-        self._safe = safe
-        self._sim = BatchSim(build(load_robot(robot, RATE), "floor"), len(self.goals), threads=1)
-        self._steps = np.zeros(len(self.goals), int)
-
-    def __len__(self) -> int:
-        return len(self.goals)
+        super().__init__(robot, RATE, goals, safe)
 
     @property
     def safety_state(self) -> np.ndarray:
@@ -48,29 +37,13 @@ class CartpoleGoal:
         """The state, scaled, and how far the cart is from its goal, shape (n, 5)."""
         return observe(self.safety_state, SCALE, self.goals[:, None], REACH)
 
-    def reset(self, copies: Sequence[int] | np.ndarray, seeds: Sequence[Sequence[int]]) -> None:
-        """Starts new episodes."""
-        states, joints = draw_starts(self._safe, seeds), self._sim.model
+    def _coordinates(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        joints = self._sim.model
         qpos, qvel = np.empty((len(states), joints.mj.nq)), np.empty((len(states), joints.mj.nv))
         qpos[:, joints.qpos], qvel[:, joints.qvel] = states[:, [0, 2]], states[:, [1, 3]]
-        self._sim.place(copies, qpos, qvel)
-        self._steps[np.asarray(copies)] = 0
+        return qpos, qvel
 
-    def step(self, actions: np.ndarray) -> Outcome:
-        """Pushes the carts for one control period. The reward is exp(-6 distance²) - 0.01 action²."""
-        actions = np.clip(actions, -1.0, 1.0)
-        self._sim.step(self._safe.action_equilibrium + self._safe.action_range * actions)
-        self._steps += 1
-        state = self.safety_state
-        violation = outside(self._safe, state)
-        reward = np.exp(-6.0 * (state[:, 0] - self.goals) ** 2) - 0.01 * actions[:, 0] ** 2
-        return Outcome(reward, violation, (self._steps >= self.episode_steps) & ~violation, violation)
-
-    def state(self) -> dict[str, np.ndarray]:
-        """Returns physics and step counts."""
-        return {"physics": self._sim.snapshot(), "steps": self._steps.copy()}
-
-    def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Goes back to what `state` returned."""
-        self._sim.restore(state["physics"])
-        self._steps[:] = state["steps"]
+    def _reward(self, state: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """Returns exp(-6 distance²) - 0.01 action²."""
+        reward: np.ndarray = np.exp(-6.0 * (state[:, 0] - self.goals) ** 2) - 0.01 * actions[:, 0] ** 2
+        return reward

@@ -6,7 +6,7 @@ python -m ros_rl.learning.autosafe_bundle --folder out/autosafe --name cartpole_
 
 import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +18,12 @@ from ros_rl import __version__, paths
 from ros_rl.errors import UserError, unknown
 from ros_rl.learning.goal_tasks import TASKS
 from ros_rl.learning.ladder import prior_of
-from ros_rl.learning.scripted import measure
-from ros_rl.policies.bundle import Bundle, save_bundle
+from ros_rl.learning.scripted import EPISODES, ship
+from ros_rl.policies.bundle import Bundle
 from ros_rl.policies.interface import ObservationKey, PolicySpec
 from ros_rl.policies.learned import prior_tensors
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.goals import cartpole
-from ros_rl.sim.task import load_task, task_names
-
-EPISODES = 100
 
 
 @dataclass(frozen=True)
@@ -85,12 +82,7 @@ def make(name: str, folder: Path, output: Path, episodes: int = EPISODES) -> Bun
     """
     if name not in DESIGNS:
         raise unknown("AutoSafe bundle", name, DESIGNS)
-    design = DESIGNS[name]
-    bundle = trained(name, design, folder)
-    tasks = [task for task in map(load_task, task_names()) if task.policy == name]
-    bundle = replace(bundle, metrics={"tasks": {task.name: measure(bundle, task, episodes) for task in tasks}})
-    save_bundle(output / name, bundle)
-    return bundle
+    return ship(trained(name, DESIGNS[name], folder), output / name, episodes)
 
 
 def trained(name: str, design: Design, folder: Path) -> Bundle:
@@ -138,9 +130,7 @@ def main(words: list[str]) -> int:
     torch.set_num_threads(1)
     try:
         for name in [args.name] if args.name else DESIGNS:
-            made = make(name, args.folder, args.output or paths.share_dir() / "policies")
-            for task, found in made.metrics["tasks"].items():
-                print(f"{name} on {task}: {found['success_rate']:.0%} of {found['episodes']} episodes, {found['mean_duration']} s each")
+            make(name, args.folder, args.output or paths.share_dir() / "policies")
     except UserError as error:
         print(error, file=sys.stderr)
         return 2

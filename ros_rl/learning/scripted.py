@@ -81,10 +81,17 @@ def make(name: str, folder: Path, episodes: int = EPISODES) -> Bundle:
     """
     if name not in DESIGNS:
         raise unknown("scripted bundle", name, DESIGNS)
-    bundle = DESIGNS[name]()
-    tasks = [task for task in _tasks(bundle.spec.robot) if task.policy == name]
-    bundle = replace(bundle, metrics={"tasks": {task.name: measure(bundle, task, episodes) for task in tasks}})
+    return ship(DESIGNS[name](), folder, episodes)
+
+
+def ship(bundle: Bundle, folder: Path, episodes: int = EPISODES) -> Bundle:
+    """Measures a bundle on every task that names it for its robot, prints and adds that, and writes it to `folder`."""
+    tasks = [task for task in _tasks(bundle.spec.robot) if task.policy == bundle.name]
+    metrics = {task.name: measure(bundle, task, episodes) for task in tasks}
+    bundle = replace(bundle, metrics={"tasks": metrics})
     save_bundle(folder, bundle)
+    for task, found in metrics.items():
+        print(f"{bundle.name} on {task}: {found['success_rate']:.0%} of {found['episodes']} episodes, {found['mean_duration']} s each")
     return bundle
 
 
@@ -92,9 +99,7 @@ def main(names: list[str]) -> int:
     """Makes the named bundles, or all; returns the exit code."""
     try:
         for name in names or DESIGNS:
-            made = make(name, paths.share_dir() / "policies" / name)
-            for task, found in made.metrics["tasks"].items():
-                print(f"{name} on {task}: {found['success_rate']:.0%} of {found['episodes']} episodes, {found['mean_duration']} s each")
+            make(name, paths.share_dir() / "policies" / name)
     except UserError as error:
         print(error, file=sys.stderr)
         return 2

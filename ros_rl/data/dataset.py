@@ -5,7 +5,6 @@ tasks, then its row of `meta/episodes`. That last one is the commit. Statistics 
 between the two they are behind, and whoever writes next brings them up to date.
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -21,7 +20,7 @@ import pyarrow.parquet as pq
 
 from ros_rl.data import layout
 from ros_rl.data.features import INDEX_FEATURES, DatasetSpec
-from ros_rl.data.files import PARTIAL, commit_file, move_aside
+from ros_rl.data.files import PARTIAL, commit_file, lock_folder, move_aside
 from ros_rl.data.layout import EpisodeMeta, Slice
 from ros_rl.data.stats import Stats, aggregate, image_stats, sampled_frames, thinned, vector_stats
 from ros_rl.data.video import read_video, write_video
@@ -150,6 +149,8 @@ def read_info(root: Path) -> dict[str, Any]:
     try:
         info = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
+        if (root / ".repair").exists():
+            raise UserError(f"{root}: a repair was interrupted; 'ros-rl data repair {root}' finishes it") from None
         raise UserError(f"{root}: is no LeRobot dataset, it has no {layout.INFO}") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
@@ -182,7 +183,7 @@ class DatasetWriter:
         if existing:
             DatasetSpec.from_info(read_info(root)).require_same(spec, root)
         root.mkdir(parents=True, exist_ok=True)
-        self._lock: int | None = self._take_lock()
+        self._lock: int | None = lock_folder(root)
         try:
             if existing:
                 self._adopt()
@@ -264,15 +265,6 @@ class DatasetWriter:
     def _next_file(self) -> int:
         used = [number for episode in self._episodes for number in (episode.file, episode.meta_file, *_files(episode))]
         return max(used, default=-1) + 1
-
-    def _take_lock(self) -> int:
-        descriptor = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            raise UserError(f"{self.root}: another process writes into this dataset; end it, or choose a new folder") from None
-        return descriptor
 
     def _adopt(self) -> None:
         """Goes on with what is there."""

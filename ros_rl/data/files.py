@@ -1,8 +1,11 @@
 """Files that are there whole or not at all, also after SIGKILL or a power cut."""
 
+import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
+
+from ros_rl.errors import UserError
 
 PARTIAL = ".partial"  # how the name of a file that is being written ends
 
@@ -30,6 +33,21 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def lock_folder(root: Path) -> int:
+    """Takes the right to write into a dataset and returns the descriptor that holds it until it is closed.
+
+    Raises:
+        UserError: another process has it.
+    """
+    descriptor = os.open(root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise UserError(f"{root}: another process writes into this dataset; end it, or choose a new folder") from None
+    return descriptor
 
 
 def free_name(path: Path) -> Path:

@@ -7,6 +7,7 @@ that starts over; one that is interrupted in between is finished by the next.
 import os
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def _rebuild(examination: Examination) -> list[str]:
     for index, part in enumerate(parts):
         table = _renumbered(part.table.slice(0, part.rows), index, start, dataset.spec.fps)
         episode = _meta(dataset, part, table, tasks, index, start)
-        commit_file(staged / layout.numbered(layout.DATA_PATH, index), lambda path, table=table: pq.write_table(table, path))
+        commit_file(staged / layout.numbered(layout.DATA_PATH, index), partial(pq.write_table, table))
         layout.write_episode(staged / layout.numbered(layout.EPISODES_PATH, index), episode)
         episodes.append(episode)
         start = episode.end

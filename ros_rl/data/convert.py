@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy as np
 
 from ros_rl.data.dataset import DatasetWriter, Frames
 from ros_rl.data.features import CAMERA_PREFIX, PROPOSERS, DatasetSpec
-from ros_rl.data.log import LogReader
+from ros_rl.data.layout import LOGS
+from ros_rl.data.log import EpisodeLog, LogReader
 from ros_rl.errors import UserError
 
 NANOSECONDS = 1_000_000_000
@@ -43,6 +45,12 @@ def spec_of(log: LogReader) -> DatasetSpec:
         return DatasetSpec(values["robot"], values["fps"], tuple(values["measured"]), tuple(values["commanded"]), cameras)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{log.path}: does not say which robot it is of ({error!r})") from None
+
+
+def begin_log(root: Path, spec: DatasetSpec, instruction: str) -> EpisodeLog:
+    """Begins the log of the next episode of the dataset in `root`; its name is the time of day."""
+    name = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%f")
+    return EpisodeLog(root / LOGS / f"{name}.mcap", about(spec, instruction))
 
 
 @dataclass(eq=False)
@@ -284,7 +292,8 @@ def commit_log(writer: DatasetWriter, recording: Recording, outcome: str = "") -
     videos: dict[str, Frames] = {
         CAMERA_PREFIX + name: recording.frames(name, series.nearest(times).tolist()) for name, series in recording.cameras.items()
     }
-    return writer.commit(recording.columns(times), videos, recording.instruction or "no instruction", recording.outcome)
+    task = recording.instruction or "no instruction"
+    return writer.commit(recording.columns(times), videos, task, recording.outcome, recording.log.path.name)
 
 
 def _joint_state(message: Any, spec: DatasetSpec, path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

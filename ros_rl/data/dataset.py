@@ -209,12 +209,23 @@ class DatasetWriter:
             self._lock = None
 
     @property
+    def logs(self) -> set[str]:
+        """Names of the logs of which there are episodes."""
+        return {episode.log for episode in self._episodes}
+
+    @property
     def next_index(self) -> int:
         """Number of the episode that comes next."""
         return len(self._episodes)
 
     def commit(
-        self, columns: Mapping[str, np.ndarray], videos: Mapping[str, Frames], task: str, outcome: str = "", stats: Stats | None = None
+        self,
+        columns: Mapping[str, np.ndarray],
+        videos: Mapping[str, Frames],
+        task: str,
+        outcome: str = "",
+        log: str = "",
+        stats: Stats | None = None,
     ) -> int:
         """Adds an episode and returns its number; afterwards it survives any crash.
 
@@ -223,6 +234,7 @@ class DatasetWriter:
             videos: of each video column, either (height, width, 3) uint8 RGB images, one a row, or an MP4 file to copy.
             task: the instruction.
             outcome: how it ended: success, failure or timeout.
+            log: name of the log that it is made of.
             stats: of the same rows and videos, where they are known already.
 
         Raises:
@@ -251,7 +263,7 @@ class DatasetWriter:
         of_rows = table_stats(layout.columns_of(table))
         if stats is not None:  # only the index columns have other values here
             stats = stats | {key: of_rows[key] for key in INDEX_FEATURES}
-        episode = EpisodeMeta(index, (task,), rows, self._rows, number, number, slices, outcome, stats or of_rows | sampled)
+        episode = EpisodeMeta(index, (task,), rows, self._rows, number, number, slices, outcome, log, stats or of_rows | sampled)
         layout.write_episode(self.root / layout.numbered(layout.EPISODES_PATH, number), episode)
         self._tasks, self._episodes = tasks, [*self._episodes, episode]
         self._stats = aggregate([self._stats, episode.stats] if self._stats else [episode.stats])

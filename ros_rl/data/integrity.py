@@ -13,8 +13,10 @@ from ros_rl.data import layout
 from ros_rl.data.dataset import Dataset, read_info, uncommitted
 from ros_rl.data.features import DatasetSpec
 from ros_rl.data.layout import EpisodeMeta, Slice
+from ros_rl.data.log import LogReader
 from ros_rl.data.stats import aggregate
 from ros_rl.data.video import frame_times, read_video
+from ros_rl.errors import UserError
 
 STAGED, COMPLETE = ".repair", "complete"  # where a repair prepares the new files, and the mark that they are all there
 _TOLERANCE = 1e-4  # s: LeRobot's, between a row and its frame
@@ -107,7 +109,7 @@ def examine(root: Path, decode: bool = False) -> Examination:
             parts.append(found)
         state = f"{found.rows} whole rows that no metadata name" if found else "belongs to no episode"
         findings.append(Finding("leftover", path.relative_to(root).as_posix(), state))
-    findings += _examine_totals(dataset)
+    findings += [*_examine_totals(dataset), *_examine_logs(dataset)]
     return Examination(dataset, findings, parts, leftovers)
 
 
@@ -280,6 +282,26 @@ def _examine_totals(dataset: Dataset) -> list[Finding]:
             findings.append(Finding("statistics", layout.STATS, f"does not follow from the episodes for {', '.join(off)}"))
     except layout.UNREADABLE as error:
         findings.append(Finding("statistics", layout.STATS, f"cannot be read ({error})"))
+    return findings
+
+
+def open_logs(root: Path) -> list[Path]:
+    """Lists the logs of episodes that are running or were cut off, the oldest first."""
+    return sorted((root / layout.LOGS).glob("*.mcap"))
+
+
+def _examine_logs(dataset: Dataset) -> list[Finding]:
+    findings = []
+    known = {episode.log for episode in dataset.episodes}
+    for path in open_logs(dataset.root):
+        name = path.relative_to(dataset.root).as_posix()
+        try:
+            times = [entry.time for entry in LogReader(path).entries()] if path.name not in known else []
+            span = f"{(max(times) - min(times)) / 1e9:.1f} s" if times else "nothing"
+            text = "is an episode already" if path.name in known else f"an episode that was not committed; {span} of it can be read"
+        except UserError as error:
+            text = str(error)
+        findings.append(Finding("log", name, text))
     return findings
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ class EpisodeMeta:
         meta_file: number of the file that holds this row.
         videos: of each video column.
         outcome: how it ended: success, failure, timeout; empty where nobody said.
+        log: name of the log that it was made of; empty where it was made of none.
         stats: of its columns.
     """
 
@@ -58,16 +59,13 @@ class EpisodeMeta:
     meta_file: int
     videos: Mapping[str, Slice]
     outcome: str
+    log: str
     stats: Stats
 
     @property
     def end(self) -> int:
         """Number of the row after its last one."""
         return self.start + self.length
-
-    def moved(self, index: int, start: int) -> "EpisodeMeta":
-        """Returns the same episode at another place of the dataset."""
-        return replace(self, index=index, start=start)
 
 
 def numbered(pattern: str, file: int, video_key: str = "", chunk_size: int = CHUNK_SIZE) -> str:
@@ -181,7 +179,8 @@ def write_episode(path: Path, episode: EpisodeMeta) -> None:
     for key, entry in plain(episode.stats).items():
         row |= {f"stats/{key}/{name}": value for name, value in entry.items()}
     chunk, file = divmod(episode.meta_file, CHUNK_SIZE)
-    row |= {"meta/episodes/chunk_index": chunk, "meta/episodes/file_index": file, "outcome": episode.outcome}
+    row |= {"meta/episodes/chunk_index": chunk, "meta/episodes/file_index": file}
+    row |= {"outcome": episode.outcome, "log": episode.log}
     commit_file(path, lambda partial: pq.write_table(pa.Table.from_pylist([row]), partial))
 
 
@@ -220,6 +219,7 @@ def _episode(row: dict[str, Any], video_keys: Iterable[str], chunk_size: int) ->
         meta_file=number("meta/episodes"),
         videos=videos,
         outcome=row.get("outcome") or "",
+        log=row.get("log") or "",
         stats=stats,
     )
 

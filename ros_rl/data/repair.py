@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ros_rl.data import layout
-from ros_rl.data.dataset import Dataset, table_stats, uncommitted, video_stats
-from ros_rl.data.features import INDEX_FEATURES
+from ros_rl.data.convert import Recording, commit_log
+from ros_rl.data.dataset import Dataset, DatasetWriter, read_info, table_stats, uncommitted, video_stats
+from ros_rl.data.features import INDEX_FEATURES, DatasetSpec
 from ros_rl.data.files import commit_file, free_name, lock_folder, move_aside, sync
-from ros_rl.data.integrity import COMPLETE, STAGED, Examination, Part, examine
+from ros_rl.data.integrity import COMPLETE, STAGED, Examination, Part, examine, open_logs
 from ros_rl.data.layout import EpisodeMeta, Slice
 from ros_rl.data.stats import aggregate
 from ros_rl.errors import UserError
@@ -31,11 +32,44 @@ def repair(root: Path) -> list[str]:
     """Mends what can be mended and returns what was done, a line each; nothing where all is well.
 
     Episodes that cannot be read are left out, those with fewer frames than rows (or the other way round) end where the shorter
-    one does, whole ones that no metadata name are taken in, and all are numbered through.
+    one does, whole ones that no metadata name are taken in, and all are numbered through. Logs of episodes that were cut off become
+    episodes.
 
     Raises:
         UserError: it is no dataset of this version, or another process writes into it.
     """
+    return _repair_files(root) + recover_logs(root)
+
+
+def recover_logs(root: Path) -> list[str]:
+    """Makes episodes of the logs that were cut off and returns what was done, a line each.
+
+    Raises:
+        UserError: the dataset has gaps, or another process writes into it.
+    """
+    logs = open_logs(root)
+    if not logs:
+        return []
+    lines = []
+    with DatasetWriter(root, DatasetSpec.from_info(read_info(root))) as writer:
+        for path in logs:
+            if path.name in writer.logs:
+                lines.append(f"{path.name}: is an episode already")
+            else:
+                lines.append(_recover(writer, path))
+            move_aside(path, root, root / ASIDE)
+    return lines
+
+
+def _recover(writer: DatasetWriter, path: Path) -> str:
+    try:
+        index = commit_log(writer, Recording.read(path))
+    except UserError as error:
+        return f"{path.name}: moved to {ASIDE}/ ({error})"
+    return f"{path.name}: is episode {index} now; the log is in {ASIDE}/"
+
+
+def _repair_files(root: Path) -> list[str]:
     lock = lock_folder(root)
     try:
         staged = root / STAGED
@@ -45,7 +79,7 @@ def repair(root: Path) -> list[str]:
         if staged.exists():
             shutil.rmtree(staged)  # copies of ours that were not complete
         examination = examine(root)
-        if not any(finding.mendable for finding in examination.findings):
+        if not any(finding.mendable and finding.kind != "log" for finding in examination.findings):
             return []
         if examination.dataset.info["chunks_size"] != layout.CHUNK_SIZE:
             raise UserError(
@@ -124,7 +158,8 @@ def _meta(dataset: Dataset, part: Part, table: pa.Table, tasks: Sequence[str], i
             stats[key] = video_stats(path, rows, dataset.spec.fps, cut.start)
     named = tuple(tasks[i] for i in dict.fromkeys(table["task_index"].to_pylist()) if i < len(tasks))
     outcome = part.meta.outcome if part.meta is not None and part.meta.length == rows else ""
-    return EpisodeMeta(index, named, rows, start, index, index, videos, outcome, stats)
+    log = part.meta.log if part.meta is not None else ""
+    return EpisodeMeta(index, named, rows, start, index, index, videos, outcome, log, stats)
 
 
 def _tasks_from(parts: Sequence[Part]) -> list[str]:

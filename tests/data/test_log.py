@@ -9,7 +9,7 @@ import pytest
 from mcap.reader import make_reader
 from mcap_ros2.decoder import DecoderFactory
 from mcap_ros2.writer import Writer
-from sample_logs import joint_state, ns, usual, write_log
+from sample_logs import image, joint_state, ns, usual, write_log
 
 from ros_rl.data.log import EpisodeLog, LogReader
 from ros_rl.data.messages import DEFINITIONS, encode, header, header_stamp, schema_text
@@ -151,3 +151,13 @@ def test_unknown_types_are_refused_by_name(tmp_path):
         pytest.raises(UserError, match=r"'sensor_msgs/JointStat', did you mean 'sensor_msgs/JointState'"),
     ):
         log.write("joint_states", "sensor_msgs/JointStat", joint_state(0.0), 0)
+
+
+def test_half_an_image_is_no_message(tmp_path):
+    path = tmp_path / "log.mcap"
+    log = EpisodeLog(path, {})
+    log.write("joint_states", "sensor_msgs/JointState", joint_state(1.0), 0)
+    log.write("camera/front/image_raw", "sensor_msgs/Image", image(1.0, (48, 64), 7), 1)
+    path.write_bytes(path.read_bytes()[:-4000])  # as if killed within the write; the image has 9216 bytes
+    assert [entry.topic for entry in LogReader(path).entries()] == ["joint_states"]
+    log.close()

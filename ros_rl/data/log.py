@@ -9,9 +9,9 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
-from mcap.exceptions import EndOfFile, McapError
+from mcap.exceptions import McapError
 from mcap.records import Channel, Footer, Message, Metadata, Schema
 from mcap.stream_reader import StreamReader
 from mcap.writer import Writer
@@ -113,19 +113,6 @@ class Entry:
         return decode(self._data)
 
 
-class _Strict:
-    """A file whose `read` returns as many bytes as asked for or fails: mcap takes what is there for the whole record."""
-
-    def __init__(self, file: IO[bytes]):
-        self._file = file
-
-    def read(self, length: int) -> bytes:
-        data = self._file.read(length)
-        if len(data) < length:
-            raise EndOfFile
-        return data
-
-
 class LogReader:
     """Reads a log, also one that was cut off: then up to the last whole message."""
 
@@ -168,7 +155,7 @@ class LogReader:
 
     def _records(self) -> Iterator[Any]:
         with self.path.open("rb") as file:
-            records = StreamReader(cast(IO[bytes], _Strict(file))).records
+            records = StreamReader(file).records
             while True:
                 try:
                     record = next(records)

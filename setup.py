@@ -46,12 +46,15 @@ setup(
         "gymnasium>=1.1",
         "lxml>=4.9.3",
         "matplotlib>=3.9",
+        "mcap>=1.2.1",
+        "mcap-ros2-support>=0.5.5",
         "mujoco>=3.17,!=4.0.0",  # 4.0.0 factorises sparse matrices wrongly (mujoco issue 3767)
         "numpy>=2.0",
         "opencv-python-headless>=4.10",
         "pin>=4.1",
         "pin-pink>=4.4",
         "pycollada>=0.9",  # lets trimesh read Collada
+        "pyarrow>=17.0",
         "pydantic>=2.6",
         "pyyaml>=6.0",
         "qpsolvers[daqp]>=4.3.3",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -154,6 +155,38 @@ class BenchAutosafe:
         print(markdown(table))
         print(*files, sep="\n")
         return 0
+
+
+@dataclass
+class BenchCrash:
+    """Kills a recorder with SIGKILL at random times, again and again into one dataset, and counts what is lost: committed episodes,
+    readable datasets, and the end of the episode that was open.
+    """
+
+    kills: int = 200
+    """How often; a kill takes about 4 s."""
+    seed: int = 0
+    """Of the times at which it is killed."""
+    json: bool = False
+    """Print JSON."""
+
+    def run(self) -> int:
+        """Returns 1 where a committed episode is lost or a dataset was unreadable."""
+        from ros_rl.data.crash import drill
+
+        if not 1 <= self.kills <= 100_000:
+            raise UserError(f"--kills must be from 1 to 100000, got {self.kills}")
+        with tempfile.TemporaryDirectory(prefix="ros_rl-crash-") as folder, tqdm(total=self.kills, unit="kill", disable=None) as bar:
+            result = drill(self.kills, self.seed, Path(folder), bar.update)
+        if self.json:
+            print(json.dumps(result))
+        else:
+            tail = result["tail_lost_s"]
+            print(f"{result['kills']} kills, {result['episodes_committed']} episodes committed")
+            print(f"committed episodes lost {result['committed_episodes_lost']}, unreadable datasets {result['unreadable_datasets']}")
+            print(f"open episodes {result['open_episodes']}, made of logs {result['cut_off_episodes_recovered']}")
+            print(f"lost at the end of an open episode: p50 {1e3 * tail['p50']:.1f} ms, max {1e3 * tail['max']:.1f} ms")
+        return 1 if result["committed_episodes_lost"] or result["unreadable_datasets"] else 0
 
 
 def _check_writable(out: Path) -> None:

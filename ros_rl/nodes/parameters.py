@@ -193,6 +193,17 @@ WEB_NODE = (
     CONTROL_RATE,
     Parameter("web_port", 8080, "Port of the page on this machine; 0: any free one.", minimum=0, maximum=65535),
 )
+RECORDER_NODE = (
+    ROBOT,
+    AUTOSTART,
+    Parameter("dataset", "", "Folder of the dataset to record into; a new one is made where there is none."),
+    Parameter("fps", 30, "Rows of the dataset a second.", "Hz", minimum=1, maximum=1000),
+    CAMERAS,
+    Parameter("follow_task", True, "Record each episode of the task node; otherwise only recorder/start and recorder/stop act."),
+    Parameter("jpeg_quality", 95, "Quality of the images in the log of the running episode; 0: as they come.", minimum=0, maximum=100),
+    LOCKSTEP,
+    CONTROL_RATE,
+)
 SIM_ROBOT_NODE = (
     ROBOT,
     Parameter("task", "", "Task whose world and initial state are simulated; empty: the scene alone."),
@@ -212,6 +223,7 @@ NODES = {
     "safety_node": SAFETY_NODE,
     "task_node": TASK_NODE,
     "web_node": WEB_NODE,
+    "recorder_node": RECORDER_NODE,
     "sim_robot_node": SIM_ROBOT_NODE,
 }
 

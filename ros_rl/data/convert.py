@@ -1,0 +1,319 @@
+"""Makes an episode of a dataset from its log: rows at the dataset's rate, each with the values nearest in time and their ages."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from ros_rl.data.dataset import DatasetWriter, Frames
+from ros_rl.data.features import CAMERA_PREFIX, PROPOSERS, DatasetSpec
+from ros_rl.data.layout import LOGS
+from ros_rl.data.log import EpisodeLog, LogReader
+from ros_rl.errors import UserError
+
+NANOSECONDS = 1_000_000_000
+COMMANDS = {"action": "joint_command", "policy": "policy/action", "teleop": "teleop/action"}
+_SHORTFALL = 0.95  # of the rate asked for; below it is reported
+_TERMINAL = ("success", "failure")
+
+
+def camera_topics(name: str) -> tuple[str, str]:
+    """Returns the topics on which a log may hold a camera's images: as they are, and compressed."""
+    return f"camera/{name}/image_raw", f"camera/{name}/image_raw/compressed"
+
+
+def about(spec: DatasetSpec, instruction: str) -> dict[str, str]:
+    """Returns what a log must say for an episode to be made of it."""
+    values = {"robot": spec.robot, "fps": spec.fps, "measured": spec.measured, "commanded": spec.commanded, "cameras": dict(spec.cameras)}
+    return {"dataset": json.dumps(values), "instruction": instruction}
+
+
+def spec_of(log: LogReader) -> DatasetSpec:
+    """Reads back which dataset a log is for.
+
+    Raises:
+        UserError: it does not say.
+    """
+    try:
+        values = json.loads(log.about["dataset"])
+        cameras = tuple((name, (int(size[0]), int(size[1]))) for name, size in values["cameras"].items())
+        return DatasetSpec(values["robot"], values["fps"], tuple(values["measured"]), tuple(values["commanded"]), cameras)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{log.path}: does not say which robot it is of ({error!r})") from None
+
+
+def begin_log(root: Path, spec: DatasetSpec, instruction: str) -> EpisodeLog:
+    """Begins the log of the next episode of the dataset in `root`; its name is the time of day."""
+    name = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%f")
+    return EpisodeLog(root / LOGS / f"{name}.mcap", about(spec, instruction))
+
+
+@dataclass(eq=False)
+class Series:
+    """What came on one topic: stamps in ns, and values. Of a camera only the stamps are kept."""
+
+    stamps: list[int] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+
+    def add(self, stamp: int, value: Any) -> None:
+        """Appends one."""
+        self.stamps.append(stamp)
+        self.values.append(value)
+
+    def nearest(self, times: np.ndarray) -> np.ndarray:
+        """Returns which element is nearest to each time (ns), the older one of two; the newest of equal stamps."""
+        stamps = np.asarray(self.stamps)
+        order = np.argsort(stamps, kind="stable")
+        ordered = stamps[order]
+        after = np.clip(np.searchsorted(ordered, times, side="right"), 1, max(len(ordered) - 1, 1))
+        after = np.minimum(after, len(ordered) - 1)
+        before = np.maximum(after - 1, 0)
+        return order[np.where(times - ordered[before] <= ordered[after] - times, before, after)]
+
+    def latest(self, times: np.ndarray, first: Any) -> list[Any]:
+        """Returns the value that held at each time: the newest so far, `first` before any."""
+        places = np.searchsorted(np.asarray(self.stamps, dtype=np.int64), times, side="right") - 1
+        return [self.values[place] if place >= 0 else first for place in places]
+
+
+@dataclass(frozen=True)
+class Cadence:
+    """How regularly a source came: number of messages, mean rate (Hz), longest time between two (s), and the rate asked for, 0 if none."""
+
+    source: str
+    count: int
+    rate: float
+    largest_gap: float
+    asked: float
+
+    @property
+    def short(self) -> bool:
+        """Whether fewer came than were asked for."""
+        return self.rate < _SHORTFALL * self.asked
+
+    def __str__(self) -> str:
+        asked = f" of {self.asked:g} Hz asked" if self.short else ""
+        return f"{self.source}: {self.count} messages, {self.rate:.1f} Hz{asked}, largest gap {1e3 * self.largest_gap:.1f} ms"
+
+
+@dataclass(eq=False)
+class Recording:
+    """A log read into memory, but for its images."""
+
+    log: LogReader
+    spec: DatasetSpec
+    joint_states: Series = field(default_factory=Series)
+    commands: dict[str, Series] = field(default_factory=lambda: {name: Series() for name in COMMANDS})
+    cameras: dict[str, Series] = field(default_factory=dict)
+    engaged: Series = field(default_factory=Series)
+    weight: Series = field(default_factory=Series)
+    reward: Series = field(default_factory=Series)
+    instruction: str = ""
+    outcome: str = ""
+
+    @classmethod
+    def read(cls, path: Path) -> "Recording":
+        """Reads a log, also one that was cut off.
+
+        Raises:
+            UserError: it is no log of an episode, or its joints are not those that it says.
+        """
+        log = LogReader(path)
+        recording = cls(log, spec_of(log), instruction=log.about.get("instruction", ""))
+        recording.cameras = {name: Series() for name, _ in recording.spec.cameras}
+        topics = {topic: name for name in recording.cameras for topic in camera_topics(name)}
+        commands = {topic: name for name, topic in COMMANDS.items()}
+        for entry in log.entries():
+            if entry.topic in topics:
+                recording.cameras[topics[entry.topic]].add(entry.stamp, None)
+            elif entry.topic == "joint_states":
+                recording.joint_states.add(entry.stamp, _joint_state(entry.message, recording.spec, path))
+            elif entry.topic in commands:
+                recording._add_command(commands[entry.topic], entry.stamp, entry.message)
+            else:
+                recording._add_other(entry.topic, entry.time, entry.message)
+        return recording
+
+    def _add_command(self, name: str, stamp: int, message: Any) -> None:
+        """Keeps a command that the guard would take; what it rejects whole was never sent."""
+        point = message.points[0] if message.points else None
+        values = point and next((row for row in (point.positions, point.velocities, point.effort) if len(row)), None)
+        if values is None or sorted(message.joint_names) != sorted(self.spec.commanded) or len(values) != len(self.spec.commanded):
+            return
+        by_name = dict(zip(message.joint_names, values, strict=True))
+        ordered = np.array([by_name[joint] for joint in self.spec.commanded])
+        if np.isfinite(ordered).all():
+            self.commands[name].add(stamp, (ordered, message.header.frame_id))
+
+    def _add_other(self, topic: str, time: int, message: Any) -> None:
+        if topic == "teleop/engaged":
+            self.engaged.add(time, bool(message.data))
+        elif topic == "safety/status":
+            weights = [entry.value for entry in message.values if entry.key == "weight"]
+            self.weight.add(time, float(weights[0]) if weights else 0.0)
+        elif topic == "task/reward":
+            self.reward.add(time, float(message.data))
+        elif topic == "task/instruction" and message.data:
+            self.instruction = message.data
+        elif topic == "task/state":
+            state = json.loads(message.data).get("state", "")
+            if state in (*_TERMINAL, "timeout"):
+                self.outcome = state
+
+    def sources(self) -> dict[str, Series]:
+        """Returns what carries stamps, by the names of `DatasetSpec.sources`."""
+        return {"joint_states": self.joint_states, **self.commands, **self.cameras}
+
+    def cadences(self) -> list[Cadence]:
+        """Returns how regularly each source came; cameras were asked for a frame a row."""
+        found = []
+        for name, series in self.sources().items():
+            if len(series.stamps) < 2 and name in PROPOSERS:
+                continue
+            stamps = np.sort(np.asarray(series.stamps, dtype=np.int64)) / NANOSECONDS
+            span = float(np.ptp(stamps)) if len(stamps) else 0.0
+            rate = (len(stamps) - 1) / span if span else 0.0
+            gap = float(np.diff(stamps).max()) if len(stamps) > 1 else 0.0
+            asked = self.spec.fps if name not in PROPOSERS else 0.0
+            found.append(Cadence(name, len(stamps), rate, gap, asked))
+        return found
+
+    def times(self) -> np.ndarray:
+        """Returns when the rows are, ns: from when all sources that every row needs have come, until one of them has ended.
+
+        Raises:
+            UserError: they never came together; the message names those that are missing.
+        """
+        needed = {name: series.stamps for name, series in self.sources().items() if name not in PROPOSERS}
+        if missing := [name for name, stamps in needed.items() if not stamps]:
+            raise UserError(f"{self.log.path}: makes no episode, nothing came from {', '.join(missing)}")
+        start, end = max(map(min, needed.values())), min(map(max, needed.values()))
+        count = (end - start) * self.spec.fps // NANOSECONDS + 1
+        if count < 1:
+            raise UserError(f"{self.log.path}: makes no episode, its sources ended before all of them had begun")
+        return start + np.round(np.arange(count) * (NANOSECONDS / self.spec.fps)).astype(np.int64)
+
+    def columns(self, times: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the columns of the episode with rows at `times` (ns)."""
+        nearest = {name: series.nearest(times) for name, series in self.sources().items() if series.stamps}
+        sent = [self.commands["action"].values[i] for i in nearest["action"]]
+        action = np.array([values for values, _ in sent])
+        position, velocity, effort = (np.array([self.joint_states.values[i][part] for i in nearest["joint_states"]]) for part in range(3))
+        stamps = {name: np.asarray(self.sources()[name].stamps)[places] for name, places in nearest.items()}
+        proposals, proposed = {}, {}
+        for name in PROPOSERS:
+            proposals[name], proposed[name] = self._proposals(name, times, nearest, stamps, action)
+            stamps.setdefault(name, stamps["action"])
+        stamp = np.stack([stamps[name] for name in self.spec.sources], axis=1)
+        by_teleop = np.array([source.startswith("teleop") for _, source in sent])
+        return {
+            "observation.state": position,
+            "action": action,
+            "joint_velocity": velocity,
+            "joint_effort": effort,
+            **{f"{name}_action": values for name, values in proposals.items()},
+            "proposed": np.stack(list(proposed.values()), axis=1),
+            "intervention": by_teleop | np.array(self.engaged.latest(times, False), dtype=bool),
+            "safety_lambda": np.array(self.weight.latest(times, 0.0), dtype=float),
+            "stamp": stamp / NANOSECONDS,
+            "age": (times[:, None] - stamp) / NANOSECONDS,
+            **self._ends(times),
+        }
+
+    def _proposals(
+        self, name: str, times: np.ndarray, nearest: Mapping[str, np.ndarray], stamps: Mapping[str, np.ndarray], action: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns what a source proposed at each row, and where it did: elsewhere it stands the command that was sent."""
+        if name not in nearest:
+            return action, np.zeros(len(times), dtype=bool)
+        there = np.abs(times - stamps[name]) * self.spec.fps <= NANOSECONDS
+        values = np.array([self.commands[name].values[i][0] for i in nearest[name]])
+        return np.where(there[:, None], values, action), there
+
+    def _ends(self, times: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the rewards from each row to the next, and how the episode ended; without a word it was cut off."""
+        last = np.arange(len(times)) == len(times) - 1
+        places = np.searchsorted(times, np.asarray(self.reward.stamps, dtype=np.int64), side="left") - 1
+        reward = np.zeros(len(times))
+        np.add.at(reward, np.maximum(places, 0), self.reward.values)
+        terminated = last & (self.outcome in _TERMINAL)
+        return {
+            "next.reward": reward,
+            "next.success": last & (self.outcome == "success"),
+            "next.terminated": terminated,
+            "next.truncated": last & ~terminated,
+            "next.done": last,
+        }
+
+    def frames(self, name: str, places: Sequence[int]) -> Iterator[np.ndarray]:
+        """Yields those images of a camera, as (height, width, 3) uint8 RGB; the numbers may repeat but not go back.
+
+        Raises:
+            UserError: an image cannot be decoded or has another size than it should.
+        """
+        size = dict(self.spec.cameras)[name]
+        wanted = iter(places)
+        place = next(wanted, None)
+        images = (entry for entry in self.log.entries() if entry.topic in camera_topics(name))
+        for number, entry in enumerate(images):
+            if place is None:
+                return
+            if number != place:
+                continue
+            image = _image(entry.message, entry.kind)
+            if image is None or image.shape != (*size, 3):
+                found = "cannot be decoded" if image is None else f"is {image.shape[1]}×{image.shape[0]}"
+                raise UserError(f"{self.log.path}: image {number} of camera '{name}' {found}, {size[1]}×{size[0]} is right")
+            while place == number:
+                yield image
+                place = next(wanted, None)
+
+
+def commit_log(writer: DatasetWriter, recording: Recording, outcome: str = "") -> int:
+    """Makes an episode of a log, adds it to a dataset and returns its number.
+
+    Args:
+        writer: of the dataset.
+        recording: the log.
+        outcome: how it ended, where someone said so outside of the log.
+
+    Raises:
+        UserError: the log is of another robot, or makes no episode.
+        OSError: the disk is full or the like; the dataset is as before.
+    """
+    writer.spec.require_same(recording.spec, recording.log.path)
+    recording.outcome = outcome or recording.outcome
+    times = recording.times()
+    videos: dict[str, Frames] = {
+        CAMERA_PREFIX + name: recording.frames(name, series.nearest(times).tolist()) for name, series in recording.cameras.items()
+    }
+    task = recording.instruction or "no instruction"
+    return writer.commit(recording.columns(times), videos, task, recording.outcome, recording.log.path.name)
+
+
+def _joint_state(message: Any, spec: DatasetSpec, path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    names = list(message.name)
+    if missing := [joint for joint in spec.measured if joint not in names]:
+        raise UserError(f"{path}: a joint state lacks {', '.join(missing)}, it has {', '.join(names) or 'none'}")
+    order = [names.index(joint) for joint in spec.measured]
+    rows = (np.array(getattr(message, part)) for part in ("position", "velocity", "effort"))
+    position, velocity, effort = (row[order] if len(row) else np.zeros(len(order)) for row in rows)
+    return position, velocity, effort
+
+
+def _image(message: Any, kind: str) -> np.ndarray | None:
+    """Returns an image as RGB, None where it cannot be decoded."""
+    data = np.frombuffer(message.data, np.uint8)
+    if kind == "sensor_msgs/CompressedImage":
+        found = cv2.imdecode(data, cv2.IMREAD_COLOR)
+        return None if found is None else cv2.cvtColor(found, cv2.COLOR_BGR2RGB)
+    if message.encoding not in ("rgb8", "bgr8") or len(data) != message.height * message.step:
+        return None
+    rows = data.reshape(message.height, message.step)[:, : 3 * message.width]
+    image = rows.reshape(message.height, message.width, 3)
+    return image[..., ::-1] if message.encoding == "bgr8" else image

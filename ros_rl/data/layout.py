@@ -1,0 +1,266 @@
+"""Where a LeRobot dataset v3.0 keeps what, and the files of its `meta/` folder."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ros_rl.data.features import INDEX_FEATURES, DatasetSpec
+from ros_rl.data.files import commit_file
+from ros_rl.data.stats import Stats
+from ros_rl.data.video import video_info
+
+VERSION = "v3.0"
+CHUNK_SIZE = 1000  # files in a folder
+DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
+EPISODES_PATH = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+INFO, STATS, TASKS = "meta/info.json", "meta/stats.json", "meta/tasks.parquet"
+LOGS = "logs"  # MCAP files of episodes that are running or were cut off
+UNREADABLE = (OSError, pa.ArrowException, ValueError, KeyError, TypeError)  # what reading a damaged file raises
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Where an episode's frames are in a video file: from `start` to `end`, s."""
+
+    file: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeMeta:
+    """One row of `meta/episodes`.
+
+    Attributes:
+        index: number of the episode, from 0.
+        tasks: the instructions that its rows carry.
+        length: rows.
+        start: number of its first row in the dataset.
+        file: number of its data file; files are counted through all chunks.
+        meta_file: number of the file that holds this row.
+        videos: of each video column.
+        outcome: how it ended: success, failure, timeout; empty where nobody said.
+        log: name of the log that it was made of; empty where it was made of none.
+        stats: of its columns.
+    """
+
+    index: int
+    tasks: tuple[str, ...]
+    length: int
+    start: int
+    file: int
+    meta_file: int
+    videos: Mapping[str, Slice]
+    outcome: str
+    log: str
+    stats: Stats
+
+    @property
+    def end(self) -> int:
+        """Number of the row after its last one."""
+        return self.start + self.length
+
+
+def numbered(pattern: str, file: int, video_key: str = "", chunk_size: int = CHUNK_SIZE) -> str:
+    """Returns the path, in the dataset, of the file with a number counted through all chunks."""
+    return pattern.format(chunk_index=file // chunk_size, file_index=file % chunk_size, video_key=video_key)
+
+
+def file_number(path: Path, chunk_size: int = CHUNK_SIZE) -> int:
+    """Returns the number of a file called ``chunk-CCC/file-FFF.*``; the inverse of `numbered`.
+
+    Raises:
+        ValueError: it is not called so.
+    """
+    return int(path.parent.name.removeprefix("chunk-")) * chunk_size + int(path.stem.removeprefix("file-"))
+
+
+def new_info(spec: DatasetSpec, episodes: Sequence[EpisodeMeta], tasks: Sequence[str]) -> dict[str, Any]:
+    """Returns the contents of `meta/info.json`."""
+    features = spec.features()
+    for key, (_, (height, width)) in zip(spec.camera_keys, spec.cameras, strict=True):
+        features[key]["info"] = video_info(spec.fps, height, width)
+    return {
+        "codebase_version": VERSION,
+        "robot_type": spec.robot,
+        "chunks_size": CHUNK_SIZE,
+        "data_files_size_in_mb": 100,
+        "video_files_size_in_mb": 200,
+        "fps": spec.fps,
+        "data_path": DATA_PATH,
+        "video_path": VIDEO_PATH if spec.cameras else None,
+        "features": features,
+        **totals(episodes, tasks),
+    }
+
+
+def totals(episodes: Sequence[EpisodeMeta], tasks: Sequence[str]) -> dict[str, Any]:
+    """Returns the part of `meta/info.json` that follows from the episodes."""
+    return {
+        "total_episodes": len(episodes),
+        "total_frames": sum(episode.length for episode in episodes),
+        "total_tasks": len(tasks),
+        "splits": {"train": f"0:{len(episodes)}"},
+    }
+
+
+def write_json(path: Path, values: Any) -> None:
+    """Writes a JSON file whole."""
+    text = json.dumps(values, indent=4, ensure_ascii=False, allow_nan=False)
+    commit_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+
+
+def plain(stats: Stats) -> dict[str, dict[str, Any]]:
+    """Returns statistics as lists, for JSON and Parquet."""
+    return {key: {name: np.asarray(value).tolist() for name, value in entry.items()} for key, entry in stats.items()}
+
+
+def read_stats(path: Path) -> Stats:
+    """Reads `meta/stats.json`."""
+    return {key: {name: np.array(value) for name, value in entry.items()} for key, entry in json.loads(path.read_text()).items()}
+
+
+def write_tasks(path: Path, tasks: Sequence[str]) -> None:
+    """Writes `meta/tasks.parquet`: a table as pandas writes it, with the instruction as its index, in the order of `task_index`."""
+    index = "__index_level_0__"
+    columns = [
+        {"name": "task_index", "field_name": "task_index", "pandas_type": "int64", "numpy_type": "int64", "metadata": None},
+        {"name": None, "field_name": index, "pandas_type": "unicode", "numpy_type": "object", "metadata": None},
+    ]
+    about = {"index_columns": [index], "column_indexes": [], "columns": columns, "pandas_version": "2.2.0"}
+    table = pa.table({"task_index": pa.array(range(len(tasks)), pa.int64()), index: pa.array(tasks, pa.string())})
+    table = table.replace_schema_metadata({"pandas": json.dumps(about)})
+    commit_file(path, lambda partial: pq.write_table(table, partial))
+
+
+def read_tasks(path: Path) -> list[str]:
+    """Reads the instructions in the order of their `task_index`."""
+    table = read_table(path)
+    names = [name for name in table.column_names if name != "task_index"]
+    rows = sorted(zip(table["task_index"].to_pylist(), table[names[0]].to_pylist(), strict=True))
+    return [task for _, task in rows]
+
+
+def read_table(path: Path) -> pa.Table:
+    """Reads a Parquet file.
+
+    Raises:
+        OSError: it is none, or damaged.
+    """
+    try:
+        return pq.ParquetFile(path).read()  # of this file alone: read_table would guess columns from the folders' names
+    except pa.ArrowException as error:
+        raise OSError(f"{path}: cannot be read ({error})") from None
+
+
+def write_episode(path: Path, episode: EpisodeMeta) -> None:
+    """Writes the row of one episode as a file of its own."""
+    chunk, file = divmod(episode.file, CHUNK_SIZE)
+    row: dict[str, Any] = {
+        "episode_index": episode.index,
+        "tasks": list(episode.tasks),
+        "length": episode.length,
+        "data/chunk_index": chunk,
+        "data/file_index": file,
+        "dataset_from_index": episode.start,
+        "dataset_to_index": episode.end,
+    }
+    for key, part in episode.videos.items():
+        chunk, file = divmod(part.file, CHUNK_SIZE)
+        row |= {f"videos/{key}/chunk_index": chunk, f"videos/{key}/file_index": file}
+        row |= {f"videos/{key}/from_timestamp": part.start, f"videos/{key}/to_timestamp": part.end}
+    for key, entry in plain(episode.stats).items():
+        row |= {f"stats/{key}/{name}": value for name, value in entry.items()}
+    chunk, file = divmod(episode.meta_file, CHUNK_SIZE)
+    row |= {"meta/episodes/chunk_index": chunk, "meta/episodes/file_index": file}
+    row |= {"outcome": episode.outcome, "log": episode.log}
+    commit_file(path, lambda partial: pq.write_table(pa.Table.from_pylist([row]), partial))
+
+
+def read_episodes(path: Path, video_keys: Iterable[str], chunk_size: int = CHUNK_SIZE) -> list[EpisodeMeta]:
+    """Reads the rows of one file of `meta/episodes`.
+
+    Raises:
+        OSError: it cannot be read.
+        KeyError: it lacks a column.
+    """
+    return [_episode(row, video_keys, chunk_size) for row in read_table(path).to_pylist()]
+
+
+def _episode(row: dict[str, Any], video_keys: Iterable[str], chunk_size: int) -> EpisodeMeta:
+    def number(prefix: str) -> int:
+        return int(row[f"{prefix}/chunk_index"] * chunk_size + row[f"{prefix}/file_index"])
+
+    videos = {}
+    for key in video_keys:
+        prefix = f"videos/{key}"
+        videos[key] = Slice(number(prefix), row[f"{prefix}/from_timestamp"], row[f"{prefix}/to_timestamp"])
+    stats: Stats = {}
+    for name, value in row.items():
+        if name.startswith("stats/") and value is not None:
+            key, _, entry = name.removeprefix("stats/").rpartition("/")
+            stats.setdefault(key, {})[entry] = np.array(value)
+    start, end = row["dataset_from_index"], row["dataset_to_index"]
+    if end - start != row["length"]:
+        raise ValueError(f"episode {row['episode_index']} has {row['length']} rows, but reaches from row {start} to {end}")
+    return EpisodeMeta(
+        index=row["episode_index"],
+        tasks=tuple(row["tasks"]),
+        length=row["length"],
+        start=start,
+        file=number("data"),
+        meta_file=number("meta/episodes"),
+        videos=videos,
+        outcome=row.get("outcome") or "",
+        log=row.get("log") or "",
+        stats=stats,
+    )
+
+
+def data_table(spec: DatasetSpec, columns: Mapping[str, np.ndarray], episode: int, start: int, task: int) -> pa.Table:
+    """Builds the rows of an episode.
+
+    Args:
+        spec: the dataset.
+        columns: of every feature but videos and index columns: shape (rows, n), or (rows,) where n is 1.
+        episode: its number.
+        start: number of its first row in the dataset.
+        task: number of its instruction.
+    """
+    rows = len(columns["action"])
+    frames = np.arange(rows)
+    index = {
+        "timestamp": frames / spec.fps,
+        "frame_index": frames,
+        "episode_index": np.full(rows, episode),
+        "index": start + frames,
+        "task_index": np.full(rows, task),
+    }
+    arrays = {}
+    for key, feature in spec.features().items():
+        if feature["dtype"] == "video":
+            continue
+        values = np.asarray(index[key] if key in INDEX_FEATURES else columns[key])
+        size = feature["shape"][0]
+        flat = pa.array(values.astype(feature["dtype"]).reshape(-1))
+        arrays[key] = flat if size == 1 else pa.FixedSizeListArray.from_arrays(flat, size)
+    return pa.table(arrays)
+
+
+def columns_of(table: pa.Table) -> dict[str, np.ndarray]:
+    """Returns the columns of a table as arrays: (rows,) for single values, (rows, n) for vectors."""
+    columns = {}
+    for name in table.column_names:
+        column = table[name].combine_chunks()
+        if pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type) or pa.types.is_large_list(column.type):
+            columns[name] = np.array(column.to_pylist()).reshape(len(column), -1)
+        else:
+            columns[name] = column.to_numpy(zero_copy_only=False)
+    return columns

@@ -1,0 +1,106 @@
+"""Episodes from one dataset to another, and out into files that need no reader of datasets."""
+
+import csv
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from ros_rl.data.dataset import Dataset, DatasetWriter, Frames
+from ros_rl.data.features import CAMERA_PREFIX, INDEX_FEATURES
+from ros_rl.data.files import commit_file
+from ros_rl.data.video import frame_times, write_video
+from ros_rl.errors import UserError
+
+Format = Literal["csv", "npz"]
+
+
+def merge(sources: Sequence[Path], target: Path, progress: Callable[[], object] = lambda: None) -> int:
+    """Adds all episodes of several datasets to `target`, which may exist, and returns how many it has then.
+
+    Videos of one episode are copied as they are; those that hold several are encoded anew.
+
+    Raises:
+        UserError: one is no dataset, has gaps, or is of another robot, rate, joints or cameras; nothing is written then.
+    """
+    datasets = [Dataset.open(source) for source in sources]
+    for dataset in datasets:
+        if dataset.root.resolve() == target.resolve():
+            raise UserError(f"{target}: is merged into itself; choose another folder")
+        datasets[0].spec.require_same(dataset.spec, f"{datasets[0].root} beside {dataset.root}")
+        if missing := [key for key in datasets[0].spec.features() if key not in dataset.info["features"]]:
+            raise UserError(f"{dataset.root}: was written by another program; it lacks {', '.join(missing)}")
+    with DatasetWriter(target, datasets[0].spec) as writer:
+        for dataset in datasets:
+            for episode in dataset.episodes:
+                columns = dataset.columns(episode.index)
+                tasks = {dataset.tasks[i] for i in columns["task_index"]}
+                if len(tasks) > 1:
+                    raise UserError(f"{dataset.root}: episode {episode.index} has several instructions, which are not merged")
+                videos = {key: _video(dataset, episode.index, key) for key in dataset.spec.camera_keys}
+                wanted = {key: values for key, values in columns.items() if key in writer.spec.features() and key not in INDEX_FEATURES}
+                writer.commit(wanted, videos, tasks.pop(), episode.outcome, episode.log, episode.stats)
+                progress()
+        return writer.next_index
+
+
+def _video(dataset: Dataset, index: int, key: str) -> Frames:
+    episode = dataset.episodes[index]
+    path = dataset.video_path(episode, key)
+    whole = episode.videos[key].start == 0 and len(frame_times(path)) == episode.length
+    return path if whole else dataset.frames(index, key)
+
+
+def export(dataset: Dataset, folder: Path, kind: Format, episodes: Sequence[int], progress: Callable[[], object] = lambda: None) -> None:
+    """Writes episodes as a file of numbers each, CSV or NumPy, beside an MP4 file for each camera.
+
+    CSV has one column for each element, called ``action.shoulder``; NumPy has the arrays under the names of the features, and
+    `task`.
+
+    Raises:
+        UserError: there is no such episode.
+    """
+    for index in episodes:
+        if not 0 <= index < len(dataset.episodes):
+            raise UserError(f"{dataset.root}: has no episode {index}, it has 0 to {len(dataset.episodes) - 1}")
+    folder.mkdir(parents=True, exist_ok=True)
+    for index in episodes:
+        columns = dataset.columns(index)
+        stem = folder / f"episode_{index:06d}"
+        task = dataset.tasks[int(columns["task_index"][0])]
+        if kind == "csv":
+            commit_file(stem.with_suffix(".csv"), partial(_write_csv, dataset, columns))
+        else:
+            commit_file(stem.with_suffix(".npz"), partial(_write_npz, columns, task))
+        for key in dataset.spec.camera_keys:
+            video = folder / f"{stem.name}_{key.removeprefix(CAMERA_PREFIX)}.mp4"
+            commit_file(video, partial(_put_video, dataset, index, key))
+        progress()
+
+
+def _write_csv(dataset: Dataset, columns: dict[str, np.ndarray], path: Path) -> None:
+    names, values = [], []
+    for key, column in columns.items():
+        elements = dataset.info["features"][key]["names"]
+        for i, one in enumerate(column.reshape(len(column), -1).T):
+            names.append(f"{key}.{elements[i] if elements else i}" if column.ndim > 1 else key)
+            values.append(one.astype(int) if one.dtype == bool else one)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(names)
+        writer.writerows(zip(*(column.tolist() for column in values), strict=True))
+
+
+def _write_npz(columns: dict[str, np.ndarray], task: str, path: Path) -> None:
+    with path.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **columns, task=np.array(task))
+
+
+def _put_video(dataset: Dataset, index: int, key: str, path: Path) -> None:
+    found = _video(dataset, index, key)
+    if isinstance(found, Path):
+        path.write_bytes(found.read_bytes())
+    else:
+        write_video(path, found, dataset.spec.fps)

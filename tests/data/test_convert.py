@@ -1,0 +1,230 @@
+import json
+
+import cv2
+import numpy as np
+import pytest
+from sample_logs import ROBOT, image, joint_state, ns, trajectory, usual, write_log
+
+from ros_rl.data.convert import Recording, Series, commit_log
+from ros_rl.data.dataset import Dataset, DatasetWriter
+from ros_rl.data.integrity import check
+from ros_rl.data.messages import encode, header
+from ros_rl.errors import UserError
+
+
+def columns(path):
+    recording = Recording.read(path)
+    return recording.columns(recording.times())
+
+
+def column(values, source):
+    return values[:, ROBOT.sources.index(source)]
+
+
+def said(times, values, kind):
+    return [(time, encode(kind, {"data": value})) for time, value in zip(times, values, strict=True)]
+
+
+def test_d4_every_row_pairs_what_is_nearest_in_time_and_keeps_the_real_ages(tmp_path):
+    path = write_log(tmp_path / "log.mcap", usual(2.0, {"joints": 200.0, "front": 30.0, "wrist": 17.0}))
+    found = columns(path)
+    time = found["stamp"] + found["age"]
+    assert np.abs(time - time[:, :1]).max() < 1e-6  # stamp and age tell one time for a row, whatever the source
+    assert np.diff(time[:, 0]) == pytest.approx(1 / 30, abs=1e-6)
+    assert time[0, 0] == pytest.approx(100.011, abs=1e-6)  # when the last source began
+    for source, rate in (("joint_states", 200), ("front", 30), ("wrist", 17)):
+        assert np.abs(column(found["age"], source)).max() <= 0.5 / rate + 1e-6
+    # Brute force: no other measurement is nearer.
+    wrist = 100.011 + np.arange(34) / 17
+    nearest = np.abs(time[:, :1] - wrist).min(axis=1)
+    assert np.abs(column(found["age"], "wrist")) == pytest.approx(nearest, abs=1e-6)
+    assert np.abs(column(found["stamp"], "wrist")[:, None] - wrist).min(axis=1).max() < 1e-6
+    assert found["observation.state"][:, 0] == pytest.approx(column(found["stamp"], "joint_states"), abs=1e-6)
+    assert found["joint_velocity"][:, 1] == pytest.approx(20 * column(found["stamp"], "joint_states"), abs=1e-6)
+    assert found["action"][:, 1] == pytest.approx(-2 * column(found["stamp"], "action"), abs=1e-6)
+
+
+def test_the_frames_are_those_of_the_stamps(tmp_path):
+    path = write_log(tmp_path / "log.mcap", usual(1.0, {"joints": 100.0, "front": 10.0, "wrist": 30.0}))
+    with DatasetWriter(tmp_path / "set", ROBOT) as writer:
+        assert commit_log(writer, Recording.read(path)) == 0
+    dataset = Dataset.open(tmp_path / "set")
+    assert dataset.tasks == ["lift"] and check(tmp_path / "set") == []
+    front = np.round((column(dataset.columns(0)["stamp"], "front") - 100.004) * 10).astype(int)
+    assert len(set(front)) < len(front)  # a slow camera's frame stands in several rows, with its age
+    greys = [frame.mean() for frame in dataset.frames(0, "observation.images.front")]
+    assert np.abs(np.array(greys) - (7 * front) % 200).max() < 3
+
+
+def test_s2_a_slow_camera_shows_in_stamps_and_report(tmp_path):
+    path = write_log(tmp_path / "log.mcap", usual(2.0, {"joints": 200.0, "front": 20.0, "wrist": 30.0}))
+    stamps = np.unique(column(columns(path)["stamp"], "front"))
+    assert np.diff(stamps) == pytest.approx(0.05, abs=1e-6)
+    short = {cadence.source: cadence for cadence in Recording.read(path).cadences() if cadence.short}
+    assert set(short) == {"front"}
+    assert str(short["front"]) == "front: 40 messages, 20.0 Hz of 30 Hz asked, largest gap 50.0 ms"
+
+
+def test_s1_a_camera_that_stops_for_half_a_second_shows_in_the_ages(tmp_path):
+    streams = usual(2.0)
+    topic, kind, frames = streams[2]
+    streams[2] = (topic, kind, [(time, data) for time, data in frames if not 100.52 < time < 101.02])
+    path = write_log(tmp_path / "log.mcap", streams)
+    found = columns(path)
+    assert np.diff(found["stamp"][:, 0]).max() < 0.04  # the rows go on
+    assert np.abs(column(found["age"], "front")).max() == pytest.approx(0.25, abs=0.04)
+    gap = next(cadence.largest_gap for cadence in Recording.read(path).cadences() if cadence.source == "front")
+    assert gap == pytest.approx(0.533, abs=0.001)
+
+
+def test_joints_are_mapped_by_name_in_states_and_commands(tmp_path):
+    backwards = ROBOT.measured[::-1]
+    streams = usual(0.5)
+    times = 100 + np.arange(100) / 200
+    streams[0] = ("joint_states", "sensor_msgs/JointState", [(t, joint_state(t, backwards)) for t in times])
+    streams[1] = (
+        "joint_command", "trajectory_msgs/JointTrajectory", [(t, trajectory(t, (-2 * t, -t), names=backwards)) for t in times],
+    )  # fmt: skip
+    shuffled, straight = (columns(write_log(tmp_path / f"{n}.mcap", log)) for n, log in (("a", streams), ("b", usual(0.5))))
+    for key, values in straight.items():
+        assert np.array_equal(values, shuffled[key]), key
+
+
+def test_what_the_guard_rejects_is_no_action(tmp_path):
+    streams = usual(0.5)
+    bad = [
+        (100.2001, trajectory(100.2001, (np.nan, 0.0))),
+        (100.2001, trajectory(100.2001, (9.0,), names=("shoulder",))),
+        (100.2001, trajectory(100.2001, (9.0, 9.0), names=("shoulder", "elbw"))),
+    ]
+    path = write_log(tmp_path / "log.mcap", [*streams, ("joint_command", "trajectory_msgs/JointTrajectory", bad)])
+    assert np.array_equal(columns(path)["action"], columns(write_log(tmp_path / "good.mcap", streams))["action"])
+
+
+def test_proposals_interventions_and_safety_are_of_their_time(tmp_path):
+    streams = usual(1.0)
+    policy = [(t, trajectory(t, (1.0, 2.0))) for t in 100 + np.arange(200) / 200]
+    teleop = [(t, trajectory(t, (3.0, 4.0), "teleop")) for t in 100.4 + np.arange(60) / 200]  # until 100.7
+    status = {"level": 0, "name": "", "message": "", "hardware_id": ""}
+    weights = [
+        (time, encode("diagnostic_msgs/DiagnosticStatus", {**status, "values": [{"key": "weight", "value": str(weight)}]}))
+        for time, weight in ((100.3, 0.25), (100.8, 0.75))
+    ]
+    streams += [
+        ("policy/action", "trajectory_msgs/JointTrajectory", policy),
+        ("teleop/action", "trajectory_msgs/JointTrajectory", teleop),
+        ("teleop/engaged", "std_msgs/Bool", said((100.35, 100.7), (True, False), "std_msgs/Bool")),
+        ("safety/status", "diagnostic_msgs/DiagnosticStatus", weights),
+    ]
+    found = columns(write_log(tmp_path / "log.mcap", streams))
+    time = found["stamp"][:, 0] + found["age"][:, 0]
+    assert np.array_equal(found["intervention"], (time >= 100.35) & (time < 100.7))
+    assert found["proposed"][:, 0].all() and (found["policy_action"] == [1.0, 2.0]).all()
+    there = found["proposed"][:, 1]
+    assert np.array_equal(there, (time >= 100.4 - 1 / 30) & (time <= 100.695 + 1 / 30))
+    assert (found["teleop_action"][there] == [3.0, 4.0]).all()
+    assert np.array_equal(found["teleop_action"][~there], found["action"][~there])
+    assert found["safety_lambda"].tolist() == [0.0 if t < 100.3 else 0.25 if t < 100.8 else 0.75 for t in time]
+
+
+def test_a_command_by_teleop_is_an_intervention_also_while_it_is_handed_over(tmp_path):
+    streams = usual(0.5)
+    streams[1] = (
+        streams[1][0],
+        streams[1][1],
+        [(t, trajectory(t, (0, 0), "teleop" if t > 100.2 else "policy")) for t in 100 + np.arange(100) / 200],
+    )
+    found = columns(write_log(tmp_path / "log.mcap", streams))
+    assert np.array_equal(found["intervention"], column(found["stamp"], "action") > 100.2)
+
+
+def state(word):
+    return encode("std_msgs/String", {"data": json.dumps({"state": word})})
+
+
+@pytest.mark.parametrize(
+    ("words", "terminated", "truncated", "success"),
+    [
+        (["success"], True, False, True),
+        (["failure"], True, False, False),
+        (["timeout"], False, True, False),
+        ([], False, True, False),  # cut off
+        (["timeout", "success"], True, False, True),
+    ],
+)
+def test_l3_a_time_limit_is_truncated_and_a_success_terminal(tmp_path, words, terminated, truncated, success):
+    streams = [
+        *usual(0.5),
+        ("task/state", "std_msgs/String", [(100.4 + 0.01 * i, state(word)) for i, word in enumerate(["running", *words])]),
+    ]
+    found = columns(write_log(tmp_path / "log.mcap", streams))
+    last = [found[f"next.{key}"][-1] for key in ("terminated", "truncated", "success", "done")]
+    assert last == [terminated, truncated, success, True]
+    assert not any(found[f"next.{key}"][:-1].any() for key in ("terminated", "truncated", "success", "done"))
+
+
+def test_no_reward_is_lost_between_rows(tmp_path):
+    times = 99.95 + np.arange(150) / 150
+    rewards = np.random.default_rng(0).normal(size=150)
+    streams = [*usual(1.0), ("task/reward", "std_msgs/Float64", said(times, rewards, "std_msgs/Float64"))]
+    found = columns(write_log(tmp_path / "log.mcap", streams))
+    assert found["next.reward"].sum() == pytest.approx(rewards.sum())
+    time = found["stamp"][:, 0] + found["age"][:, 0]
+    between = (times > time[10] + 1e-9) & (times <= time[11] + 1e-9)
+    assert found["next.reward"][10] == pytest.approx(rewards[between].sum())
+
+
+def test_the_newest_instruction_counts(tmp_path):
+    streams = [*usual(0.5), ("task/instruction", "std_msgs/String", said((99.0, 100.1), ("push", "turn"), "std_msgs/String"))]
+    assert Recording.read(write_log(tmp_path / "log.mcap", streams)).instruction == "turn"
+
+
+def test_compressed_images_are_read_in_the_right_colours(tmp_path):
+    streams = usual(0.4)
+    blue = np.zeros((48, 64, 3), np.uint8)
+    blue[..., 0] = 200  # OpenCV: blue, green, red
+    png = cv2.imencode(".png", blue)[1].tobytes()
+    frames = [
+        (t, encode("sensor_msgs/CompressedImage", {"header": header(ns(t)), "format": "rgb8; png compressed bgr8", "data": png}))
+        for t in 100 + np.arange(12) / 30
+    ]
+    streams[2] = ("camera/front/image_raw/compressed", "sensor_msgs/CompressedImage", frames)
+    recording = Recording.read(write_log(tmp_path / "log.mcap", streams))
+    assert next(recording.frames("front", [3, 3])).reshape(-1, 3).mean(0).tolist() == [0, 0, 200]
+
+
+def test_a_log_that_was_cut_off_makes_an_episode_up_to_there(tmp_path):
+    path = write_log(tmp_path / "log.mcap", usual(2.0))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with DatasetWriter(tmp_path / "set", ROBOT) as writer:
+        commit_log(writer, Recording.read(path))
+    assert 26 <= Dataset.open(tmp_path / "set").episodes[0].length <= 31
+
+
+@pytest.mark.parametrize(
+    ("streams", "message"),
+    [
+        (usual(0.5)[:2], "makes no episode, nothing came from front, wrist"),
+        ([*usual(0.5)[:3], ("camera/wrist/image_raw", "sensor_msgs/Image", [(200.0, image(200.0, (32, 32), 0))])], "ended before all"),
+        ([("joint_states", "sensor_msgs/JointState", [(100.0, joint_state(100.0, ("elbow",)))])], "lacks shoulder, it has elbow"),
+    ],
+)
+def test_logs_that_make_no_episode_are_refused(tmp_path, streams, message):
+    path = write_log(tmp_path / "log.mcap", streams)
+    with pytest.raises(UserError, match=message):
+        columns(path)
+
+
+def test_images_of_another_size_are_refused(tmp_path):
+    streams = usual(0.5)
+    streams[3] = ("camera/wrist/image_raw", "sensor_msgs/Image", [(t, image(t, (30, 32), 0)) for t in 100 + np.arange(15) / 30])
+    with DatasetWriter(tmp_path / "set", ROBOT) as writer:
+        with pytest.raises(UserError, match="image 0 of camera 'wrist' is 32×30, 32×32 is right"):
+            commit_log(writer, Recording.read(write_log(tmp_path / "log.mcap", streams)))
+        assert writer.next_index == 0
+
+
+def test_nearest_takes_stamps_in_any_order():
+    series = Series([30, 10, 20], [None] * 3)
+    assert series.nearest(np.array([0, 14, 15, 16, 24, 26, 99])).tolist() == [1, 1, 1, 2, 2, 0, 0]
+    assert Series([5], [None]).nearest(np.array([0, 9])).tolist() == [0, 0]

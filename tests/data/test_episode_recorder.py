@@ -1,0 +1,132 @@
+import json
+
+import numpy as np
+import pytest
+from sample_logs import ROBOT, ns, usual
+
+from ros_rl.data.dataset import Dataset
+from ros_rl.data.episode_recorder import EpisodeRecorder
+from ros_rl.data.integrity import check
+from ros_rl.data.log import EpisodeLog
+from ros_rl.data.messages import encode
+from ros_rl.data.repair import repair
+from ros_rl.errors import UserError
+
+
+@pytest.fixture
+def recorder(tmp_path):
+    made = EpisodeRecorder(tmp_path / "set", ROBOT)
+    yield made
+    made.close()
+
+
+def say(recorder, seconds=0.5, streams=None, until=None):
+    """Lets a recorder hear what usually comes; the number of messages."""
+    messages = sorted((time, topic, kind, data) for topic, kind, stream in streams or usual(seconds) for time, data in stream)
+    for time, topic, kind, data in messages[:until]:
+        recorder.write(topic, kind, data, ns(time))
+    return len(messages[:until])
+
+
+def test_episodes_are_committed_while_the_next_is_recorded(recorder):
+    for number in range(3):
+        recorder.start(f"task {number}")
+        say(recorder)
+        recorder.stop("success")
+    recorder.close()
+    dataset = Dataset.open(recorder.root)
+    assert [(episode.tasks, episode.outcome) for episode in dataset.episodes] == [((f"task {n}",), "success") for n in range(3)]
+    assert check(recorder.root) == []  # no log is left either
+    status = recorder.status()
+    assert (status["state"], status["committed"], status["last"], status["short"]) == ("idle", 3, 2, [])
+    assert json.loads(json.dumps(status)) == status
+
+
+def test_the_cadence_of_the_last_episode_names_a_slow_camera(recorder):
+    recorder.start("lift")
+    say(recorder, streams=usual(1.0, {"joints": 200.0, "front": 15.0, "wrist": 30.0}))
+    recorder.stop()
+    recorder.close()
+    assert recorder.status()["short"] == ["front"]
+
+
+def test_an_episode_without_a_word_is_none(recorder):
+    recorder.start("lift")
+    recorder.stop()
+    recorder.close()
+    assert recorder.status()["committed"] == 0 and recorder.status()["problem"] == "" and check(recorder.root) == []
+
+
+def test_what_comes_outside_of_an_episode_is_not_recorded(recorder):
+    say(recorder)
+    recorder.discard()
+    with pytest.raises(UserError, match="no episode is being recorded"):
+        recorder.stop()
+    recorder.start("lift")
+    with pytest.raises(UserError, match="already"):
+        recorder.start("lift")
+    say(recorder)
+    recorder.discard()
+    assert not recorder.recording and not list((recorder.root / "logs").iterdir())
+
+
+def test_d3_a_full_disk_stops_the_recording_and_keeps_what_was_recorded(recorder, monkeypatch):
+    recorder.start("lift")
+    total = say(recorder, 1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(EpisodeLog, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        recorder.write("teleop/engaged", "std_msgs/Bool", encode("std_msgs/Bool", {"data": True}), ns(101.0))
+    assert not recorder.recording
+    status = recorder.status()
+    assert status["state"] == "failed" and "No space left on device" in status["problem"] and status["messages"] == total
+    say(recorder)  # goes nowhere, and disturbs nobody
+    recorder._waiting.join()
+    recorder.start("lift")
+    assert recorder.status()["problem"] == ""
+    say(recorder)
+    recorder.stop("failure")
+    recorder.close()
+    assert [episode.outcome for episode in Dataset.open(recorder.root).episodes] == ["", "failure"]
+
+
+def test_d3_a_commit_that_fails_leaves_the_log_for_a_repair(recorder, monkeypatch):
+    recorder.start("lift")
+    say(recorder)
+    with monkeypatch.context() as patch:
+        patch.setattr("ros_rl.data.dataset.write_video", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        recorder.stop("success")
+        recorder._waiting.join()
+    assert "is not committed" in recorder.status()["problem"] and recorder.status()["state"] == "failed"
+    recorder.close()
+    assert repair(recorder.root)[0].endswith("is episode 0 now; the log is in aside/")
+    assert check(recorder.root) == []
+
+
+def test_d1_the_next_recorder_names_the_log_of_the_one_that_was_killed(tmp_path):
+    first = EpisodeRecorder(tmp_path / "set", ROBOT)
+    first.start("lift")
+    say(first)
+    first.stop("success")
+    first._waiting.join()
+    first.start("lift")
+    say(first)
+    log = first._log.path
+    first._log, first._messages = None, 0  # as if it were gone
+    first.close()
+    second = EpisodeRecorder(tmp_path / "set", ROBOT)
+    assert second.left == [log]
+    second.start("push")
+    say(second)
+    second.stop()
+    second.close()
+    repair(tmp_path / "set")
+    assert [episode.tasks for episode in Dataset.open(tmp_path / "set").episodes] == [("lift",), ("push",), ("lift",)]
+
+
+def test_closing_ends_and_keeps_a_running_episode(recorder):
+    recorder.start("lift")
+    say(recorder)
+    recorder.close()
+    columns = Dataset.open(recorder.root).columns(0)
+    assert columns["next.truncated"].tolist() == [False] * (len(columns["action"]) - 1) + [True]
+    assert np.isfinite(columns["action"]).all()

@@ -1,0 +1,216 @@
+import json
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sample_episodes import LENGTHS, SPEC, make_columns, make_videos, shade
+
+from ros_rl.data import layout
+from ros_rl.data.dataset import Dataset, DatasetWriter
+from ros_rl.data.files import commit_file
+from ros_rl.data.integrity import check
+from ros_rl.data.repair import repair
+from ros_rl.data.video import write_video
+from ros_rl.errors import UserError
+
+
+def data(root, number):
+    return root / f"data/chunk-000/file-{number:03d}.parquet"
+
+
+def meta(root, number):
+    return root / f"meta/episodes/chunk-000/file-{number:03d}.parquet"
+
+
+def video(root, number, camera="front"):
+    return root / f"videos/observation.images.{camera}/chunk-000/file-{number:03d}.mp4"
+
+
+def halve(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def change(path, key, values):
+    table = pq.ParquetFile(path).read()
+    column = values if isinstance(values, pa.Array) else pa.array(values, table.schema.field(key).type)
+    pq.write_table(table.set_column(table.column_names.index(key), key, column), path)
+
+
+def contents(root):
+    return {path.read_bytes() for path in root.rglob("*") if path.is_file() and path.suffix in (".parquet", ".mp4")}
+
+
+def texts(root):
+    return [str(finding) for finding in check(root)]
+
+
+def assert_whole(root, numbers):
+    """The dataset is without fault, and its episodes are those that had been recorded with `numbers`, frames included."""
+    assert check(root, decode=True) == []
+    dataset = Dataset.open(root)
+    assert len(dataset.episodes) == len(numbers)
+    for index, number in enumerate(numbers):
+        rows = dataset.episodes[index].length
+        columns = dataset.columns(index)
+        assert np.array_equal(columns["action"], make_columns(LENGTHS[number], number)["action"][:rows])
+        assert columns["episode_index"].tolist() == [index] * rows
+        for key in SPEC.camera_keys:
+            greys = [frame.mean() for frame in dataset.frames(index, key)]
+            assert np.abs(np.array(greys) - [shade(number, row) for row in range(rows)]).max() < 3
+        assert dataset.tasks[columns["task_index"][0]] == ("push" if number == 1 else "lift")
+
+
+def test_a_whole_dataset_has_no_fault_and_a_repair_leaves_it_alone(root):
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+    assert check(root, decode=True) == [] and repair(root) == []
+    assert before == {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.name != ".lock"} | {
+        path: time for path, time in before.items() if path.name == ".lock"
+    }
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_d2_data_that_are_missing_are_named_on_opening_and_the_rest_is_kept(root, number):
+    data(root, number).unlink()
+    with pytest.raises(UserError, match=rf"metadata say 3 episodes, the data hold 2 whole ones \(numbers {number} are not\).*data repair"):
+        Dataset.open(root)
+    with pytest.raises(UserError, match="data repair"):
+        DatasetWriter(root, SPEC)
+    assert f"episode {number}: its rows are missing: there is no data/chunk-000/file-00{number}.parquet" in texts(root)
+    before = contents(root)
+    assert any(line.startswith(f"episode {number}: left out") for line in repair(root))
+    assert_whole(root, [other for other in range(3) if other != number])
+    assert before <= contents(root)
+
+
+def test_d2_metadata_that_are_ahead_of_the_episodes_are_named(root):
+    info = json.loads((root / layout.INFO).read_text())
+    (root / layout.INFO).write_text(json.dumps(info | {"total_episodes": 8, "total_frames": 90}))
+    with pytest.raises(UserError, match=r"info.json says 8 episodes, meta/episodes holds 3 \(numbers 0, 1, 2\)"):
+        Dataset.open(root)
+    assert "meta/episodes: lacks episode 3, 4, 5, 6, 7: info.json says 8 episodes, 3 are here" in texts(root)
+    repair(root)
+    assert_whole(root, [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("damage", "named", "kept"),
+    [
+        (lambda root: halve(data(root, 1)), "episode 1: its rows are unreadable", [0, 2]),
+        (lambda root: halve(meta(root, 1)), "meta/episodes/chunk-000/file-001.parquet: cannot be read", [0, 1, 2]),
+        (lambda root: meta(root, 2).unlink(), "meta/episodes: lacks episode 2", [0, 1, 2]),
+        (lambda root: video(root, 0).unlink(), "episode 0: there is no videos/observation.images.front/chunk-000/file-000.mp4", [1, 2]),
+        (lambda root: halve(video(root, 2)), "episode 2: videos/observation.images.front/chunk-000/file-002.mp4 has 0 frames", [0, 1]),
+        (lambda root: (root / layout.STATS).unlink(), "meta/stats.json: cannot be read", [0, 1, 2]),
+        (lambda root: halve(root / layout.TASKS), "meta/tasks.parquet: cannot be read", [0, 1, 2]),
+        (lambda root: shutil.copy(meta(root, 0), meta(root, 3)), "file-003.parquet: names episode 0 a second time", [0, 1, 2]),
+        (lambda root: change(data(root, 1), "index", range(5)), "episode 1: index is 0 in row 0, 12 is right", [0, 1, 2]),
+        (
+            lambda root: change(data(root, 1), "timestamp", np.arange(5) / 60),
+            "timestamp is 0.0166667 in row 1, 0.0333333 is right",
+            [0, 1, 2],
+        ),
+    ],
+)
+def test_damage_is_named_and_mended_and_nothing_is_deleted(root, damage, named, kept):
+    damage(root)
+    assert any(named in text for text in texts(root)), texts(root)
+    before = contents(root)
+    assert repair(root)
+    assert_whole(root, kept)
+    assert before <= contents(root)
+    with DatasetWriter(root, SPEC) as writer:  # recording resumes with the next number
+        assert writer.commit(make_columns(4), make_videos(4), "push") == len(kept)
+    assert check(root) == []
+
+
+def test_an_episode_ends_where_its_video_does(root):
+    frames = make_videos(20, 2)["observation.images.wrist"]
+    commit_file(video(root, 2, "wrist"), lambda path: write_video(path, frames, 30))
+    assert texts(root) == ["episode 2: videos/observation.images.wrist/chunk-000/file-002.mp4 has 20 frames for 30 rows"]
+    assert "episode 2: has 20 rows now, of 30" in repair(root)
+    assert_whole(root, [0, 1, 2])
+    last = Dataset.open(root).episodes[2]
+    assert last.length == 20 and last.stats["observation.images.front"]["count"] == [20] and last.outcome == ""
+
+
+def test_an_episode_ends_where_its_rows_do(root):
+    table = pq.ParquetFile(data(root, 0)).read()
+    pq.write_table(table.slice(0, 7), data(root, 0))
+    assert "episode 0: the metadata say 12 rows, data/chunk-000/file-000.parquet holds 7" in texts(root)
+    repair(root)
+    assert_whole(root, [0, 1, 2])
+    assert [episode.start for episode in Dataset.open(root).episodes] == [0, 7, 12]
+
+
+def test_values_that_are_not_finite_are_named_and_left(root):
+    change(data(root, 1), "safety_lambda", [0.0, 1.0, np.nan, np.inf, 0.0])
+    assert texts(root) == ["episode 1: safety_lambda is not finite in 2 rows, the first is 2 (cannot be mended)"]
+    before = contents(root)
+    assert repair(root) == [] and contents(root) == before
+
+
+def test_times_that_do_not_go_on_are_named(root):
+    columns = make_columns(LENGTHS[1], 1)
+    columns["stamp"][3] = columns["stamp"][2] - 0.5
+    flat = pa.array(columns["stamp"].reshape(-1))
+    change(data(root, 1), "stamp", pa.FixedSizeListArray.from_arrays(flat, len(SPEC.sources)))
+    assert any("episode 1: time does not go on: row 3 is at" in text for text in texts(root))
+    assert any("episode 1: a measured stamp goes back in row 3" in text for text in texts(root))
+
+
+def test_half_written_files_of_a_crash_are_named_and_moved_aside(root):
+    partial = root / "videos/observation.images.front/chunk-000/.file-003.mp4.4711.partial"
+    partial.write_bytes(b"half")
+    assert texts(root) == [f"{partial.relative_to(root)}: belongs to no episode"]
+    assert len(Dataset.open(root).episodes) == 3
+    repair(root)
+    assert_whole(root, [0, 1, 2])
+    assert (root / "aside" / partial.relative_to(root)).read_bytes() == b"half"
+
+
+def test_totals_behind_the_episodes_are_brought_up_to_date_by_the_next_writer(root):
+    info, stats = (json.loads((root / name).read_text()) for name in (layout.INFO, layout.STATS))
+    stats["action"]["mean"][0] += 1.0
+    (root / layout.INFO).write_text(json.dumps(info | {"total_episodes": 2, "total_frames": 17}))
+    (root / layout.STATS).write_text(json.dumps(stats))
+    assert texts(root) == [
+        "meta/info.json: total_episodes is 2, 3 is right",
+        "meta/info.json: total_frames is 17, 47 is right",
+        "meta/stats.json: does not follow from the episodes for action",
+    ]
+    assert len(Dataset.open(root).episodes) == 3
+    DatasetWriter(root, SPEC).close()
+    assert check(root) == []
+
+
+@pytest.mark.parametrize("moved", [(), ("data",), ("data", "meta")])
+def test_a_repair_that_was_interrupted_is_finished(root, moved, monkeypatch):
+    data(root, 1).unlink()
+    before = contents(root)
+
+    def interrupted(folder):
+        (folder / "aside").mkdir()
+        for name in moved:
+            (folder / name).rename(folder / "aside" / name)
+            if name != moved[-1]:
+                (folder / ".repair" / name).rename(folder / name)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ros_rl.data.repair._swap", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            repair(root)
+    assert "a repair was interrupted" in texts(root)[0]
+    if "meta" in moved:
+        with pytest.raises(UserError, match="a repair was interrupted"):
+            Dataset.open(root)
+    assert repair(root)[0] == "finished a repair that had been interrupted"
+    assert_whole(root, [0, 2])
+    assert before <= contents(root)
+
+
+def test_a_repair_waits_for_no_one_who_writes(root):
+    with DatasetWriter(root, SPEC), pytest.raises(UserError, match="another process writes"):
+        repair(root)

@@ -1,21 +1,25 @@
 """The node between policy and robot: runs a safety filter on every command."""
 
+import json
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory
 
+from ros_rl.errors import UserError
 from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.nodes.assembler import ObservationAssembler
 from ros_rl.nodes.base import ERROR, OK, WARN, StackNode, run
-from ros_rl.nodes.messages import COMMAND_QOS, STREAM_QOS, from_trajectory, to_trajectory
+from ros_rl.nodes.messages import CLAIM_QOS, COMMAND_QOS, STREAM_QOS, from_trajectory, to_trajectory
 from ros_rl.nodes.parameters import SAFETY_NODE
 from ros_rl.robots.spec import load_robot
 from ros_rl.safety.filters import make_filter
 from ros_rl.safety.interface import NoSafeAction, SafetyReport
 from ros_rl.safety.stage import SafetyStage
+from ros_rl.safety.takeover import Takeover
 
 _STATUS_PERIOD = 0.1  # s
 _LONGEST_ANSWER = 1.0  # s; an observation this much newer than the action is one from before time jumped back
@@ -25,7 +29,7 @@ _BRIDGED = 5  # control periods for which it does; the state is not known well e
 
 
 class SafetyNode(StackNode):
-    """Filters `policy/action` into `joint_command`."""
+    """Filters `policy/action` into `joint_command`, or `teleop/action` while a person has the robot."""
 
     def __init__(self, **options: Any):
         """Declares parameters."""
@@ -38,6 +42,7 @@ class SafetyNode(StackNode):
         self._seen = 0.0  # when the last observation came, see `_now`
         self._bridges = 0
         self._compute_time = 0.0
+        self._takeover: Takeover | None = None
         self.every(_STATUS_PERIOD, self._publish_status)
         self._status_publisher = self.create_publisher(DiagnosticStatus, "safety/status", COMMAND_QOS)
 
@@ -46,16 +51,31 @@ class SafetyNode(StackNode):
         self._spec = load_robot(self.value("robot"), self.value("control_rate"))
         prior = self.value("prior") or self.value("robot")
         self._stage = SafetyStage(self._spec, make_filter(self.value("filter"), self._spec, prior, self.value("outside")))
+        self._takeover = self._new_takeover()
+        self._mode = self._takeover.mode
+        self._observed = False
         self._publisher = self.create_publisher(JointTrajectory, "joint_command", STREAM_QOS)
         self.create_subscription(JointTrajectory, "policy/action", self._on_action, COMMAND_QOS)
-        if self._stage.reads:  # a topic that nobody reads costs every tick a callback
-            ObservationAssembler(self, self._spec, self._stage.reads, (), self._on_observation, self.value("lockstep"))
+        self.create_subscription(JointTrajectory, "teleop/action", self._on_teleop, COMMAND_QOS)
+        self.create_subscription(String, "teleop/engaged", self._on_claim, CLAIM_QOS)
+        if self._stage.reads:
+            self._observe()
             if not self.value("lockstep"):  # there the robot waits for as long as it takes
                 self.every(self._spec.period, self._bridge)
 
     def activate(self) -> None:
         """Forgets what came while it was inactive."""
         self._observation = self._pending = self._halted = None
+        self._takeover = self._new_takeover()
+
+    def _new_takeover(self) -> Takeover:
+        return Takeover(self._spec, self.value("teleop_timeout"), self.value("lockstep"))
+
+    def _observe(self) -> None:
+        """Reads observations from now on. Not before they are needed: a topic that nobody reads costs every tick a callback."""
+        if not self._observed:
+            self._observed = True
+            ObservationAssembler(self, self._spec, self._stage.reads, (), self._on_observation, self.value("lockstep"))
 
     def status(self) -> tuple[bytes, str, Mapping[str, object]]:
         """Returns an error while no command is sent because none is safe."""
@@ -63,14 +83,54 @@ class SafetyNode(StackNode):
 
     def _on_observation(self, observation: Observation) -> None:
         self._observation, self._seen, self._bridges = observation, self._now(), 0
-        if self._pending is not None and self._pending.stamp == observation.stamp:
+        self._takeover.observe(observation)
+        if self._takeover.claimed:
+            self._command_for_person()
+        elif self._pending is not None and self._pending.stamp == observation.stamp:
             self._send(observation, self._pending)
+
+    def _on_claim(self, message: String) -> None:
+        if not self.active:
+            return
+        try:
+            said = json.loads(message.data)
+            device, state, reason = str(said["device"]), str(said["state"]), str(said.get("reason", ""))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise UserError(f'expected {{"device": name, "state": claim}}, got {message.data!r}') from None
+        self._takeover.claim(device, state, time.monotonic(), reason)
+        if self._takeover.claimed:
+            self._observe()
+        self._tell_mode()
+
+    def _on_teleop(self, message: JointTrajectory) -> None:
+        if not self.active:
+            return
+        self._takeover.propose(from_trajectory(message, self._spec.command_mode))
+        if self.value("lockstep"):
+            self._command_for_person()
+
+    def _command_for_person(self) -> None:
+        """Answers the newest observation while a person has the robot."""
+        observation = self._observation
+        if not self.active or observation is None or not self._takeover.claimed or self._takeover.waits(observation.stamp):
+            return
+        self._filter(observation, self._takeover.command(time.monotonic()))
+        self._tell_mode()
+
+    def _tell_mode(self) -> None:
+        """Publishes at once that the robot has changed hands."""
+        if self._takeover.mode != self._mode:
+            self._mode = self._takeover.mode
+            self.get_logger().info(
+                f"teleoperation by '{self._takeover.device}': {self._mode} {self._takeover.reason(time.monotonic())}".rstrip()
+            )
+            self._publish_status()
 
     def _on_action(self, message: JointTrajectory) -> None:
         action = from_trajectory(message, self._spec.command_mode)
         if self.trace is not None:
             self.trace("safety", action.stamp)
-        if not self.active:
+        if not self.active or (self._takeover.claimed and self._observation is not None):
             return
         if not self._stage.reads:
             self._send(None, action)
@@ -80,7 +140,17 @@ class SafetyNode(StackNode):
             self._pending = action  # overtook its observation, which is on its way
 
     def _send(self, observation: Observation | None, action: JointCommand) -> None:
+        """Sends an action of the policy."""
         self._pending = None
+        if self._takeover.mode == "hand_back":
+            ramped = self._takeover.hand_back(action)
+            self._tell_mode()
+            if ramped is None:
+                return
+            action = ramped
+        self._filter(observation, action)
+
+    def _filter(self, observation: Observation | None, action: JointCommand) -> None:
         began = time.perf_counter()
         try:
             command, report = self._stage.apply(observation, action)
@@ -110,6 +180,7 @@ class SafetyNode(StackNode):
     def _publish(self, command: JointCommand, report: SafetyReport) -> None:
         self._halted, self._report = None, report
         self._interventions += report.intervened
+        self._takeover.sent(command)
         self._publisher.publish(to_trajectory(command, self._spec.command_mode))
 
     def _halt(self, reason: str) -> None:
@@ -124,8 +195,14 @@ class SafetyNode(StackNode):
             level, message = ERROR, f"sends no command: {self._halted}"
         elif self._report.values.get("margin", 1.0) <= 0.0:
             level, message = WARN, "outside the certified set, the safe action acts"
+        elif self._takeover is not None and (reason := self._takeover.reason(time.monotonic())):
+            level, message = WARN, f"teleoperation: {reason}"
         status = DiagnosticStatus(name=self.value("filter"), level=level, message=message)
-        values = {"interventions": self._interventions, "compute_ms": f"{1e3 * self._compute_time:.3f}", **self._report.values}
+        values = {"interventions": self._interventions, "compute_ms": f"{1e3 * self._compute_time:.3f}"}
+        if (takeover := self._takeover) is not None:
+            values["intervention"] = str(takeover.mode != "policy").lower()
+            values |= {"control": takeover.mode, "device": takeover.device, "teleop_rejected": takeover.rejected}
+        values |= self._report.values
         status.values = [KeyValue(key=key, value=str(value)) for key, value in values.items()]
         self._status_publisher.publish(status)
 

@@ -15,8 +15,8 @@ _POSTURE_TIME = 1.0  # s: time constant of the motion towards the posture
 _LIMIT_GAIN = 0.9  # share of the distance to a position limit that one step may use
 _DAMPING = 0.3  # times the remaining error; more is slower and smoother
 _LEAST_DAMPING = 1e-9  # keeps the quadratic programme strictly convex
-_SINGULAR = 0.1  # m/rad; smallest singular value of the weighted Jacobian below which singularity damping sets in
-_SINGULAR_DAMPING = 0.06**2  # (m/rad)²; its greatest value, at the singularity
+_SINGULAR = 0.08  # m/rad; smallest singular value of the weighted Jacobian below which singularity damping sets in
+_SINGULAR_DAMPING = 0.04**2  # (m/rad)²; its greatest value, at the singularity
 _TARGET = "ik target"
 
 _SOLVE_STEP = 0.1  # s

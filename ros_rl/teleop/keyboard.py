@@ -1,6 +1,7 @@
 """A keyboard in a terminal: keys move the tool as long as they are held down."""
 
 import os
+import re
 import select
 import sys
 import termios
@@ -22,6 +23,7 @@ MOVES: Mapping[str, tuple[int, int]] = {  # index into the twist, and sign
     "u": (3, 1), "o": (3, -1), "i": (4, 1), "k": (4, -1), "j": (5, 1), "l": (5, -1),
 }  # fmt: skip
 PRESSES: Mapping[str, Button] = {"1": "start", "2": "success", "3": "failure", "4": "discard", "h": "hand_back"}
+_ESCAPES = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O.|.)?")  # arrows and the like are sent as several characters, some of them letters
 HELP = """\
 w s  forward, back      u o  roll      g      gripper
 a d  left, right        i k  pitch     space  let go: the robot holds
@@ -111,7 +113,7 @@ class Keyboard:
         if not typed:
             self._engaged = False
             raise DeviceLost("its terminal was closed")
-        return typed.decode("utf-8", "ignore").lower()
+        return _ESCAPES.sub("", typed.decode("utf-8", "ignore")).lower()
 
     def _press(self, keys: str, now: float) -> tuple[Button, ...]:
         for key in keys:

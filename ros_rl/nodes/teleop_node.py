@@ -175,7 +175,7 @@ class TeleopNode(StackNode):
             self.get_logger().warning(f"{button}: nobody offers task/{button}")
             return
         answer = client.call_async(Trigger.Request())
-        answer.add_done_callback(lambda future: self.get_logger().info(f"{button}: {future.result().message}"))
+        answer.add_done_callback(lambda future: self.get_logger().info(f"{button}: {future.result().message or 'done'}"))
 
 
 def _six(twist: Twist) -> tuple[float, ...]:

@@ -189,7 +189,7 @@ class Takeover:
     def _begin(self, device: str) -> None:
         self._claim, self._returning = "engaged", False
         self.device, self._problem = device, ""
-        self._wanted, self._newest = None, -np.inf
+        self._wanted, self._began, self._newest = None, None, -np.inf
 
     def _hold(self, reason: str) -> None:
         self._wanted, self._problem = None, reason
@@ -222,6 +222,10 @@ class Takeover:
         if not abs(observation.stamp - self._last.stamp) <= self._timeout:
             return rest
         try:
-            return self._last.in_order_of(self._spec)
+            target = self._last.in_order_of(self._spec)
         except UserError:
             return rest
+        if self._began is None and not self._last.source.startswith(SOURCE):
+            # What a policy asks for may be further away than the guard has let the robot's target go.
+            return np.clip(target, rest - self._spec.lead, rest + self._spec.lead)
+        return target

@@ -263,6 +263,16 @@ def test_c7_the_target_does_not_run_away_from_an_arm_that_is_held_fast():
     assert (np.abs(loop.commands[-1].values - ARM.home[:COUNT]) <= ARM.lead + 1e-12).all()
 
 
+def test_c7_a_takeover_starts_near_the_robot_wherever_its_policy_wanted_to_go():
+    loop = Loop()
+    loop.policy = ARM.home[:COUNT] + 1.0
+    loop.run(1)
+    loop.position = ARM.home.copy()  # an emergency stop holds it
+    loop.claim("engaged")
+    loop.tick()
+    assert (np.abs(loop.commands[-1].values - ARM.home[:COUNT]) <= ARM.lead + 1e-12).all()
+
+
 def test_s5_time_that_jumps_back_starts_from_where_the_robot_is():
     loop = Loop()
     loop.claim("engaged")

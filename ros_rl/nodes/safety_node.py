@@ -43,6 +43,7 @@ class SafetyNode(StackNode):
         self._bridges = 0
         self._compute_time = 0.0
         self._takeover: Takeover | None = None
+        self._early: JointCommand | None = None  # in lock-step, of a person; it may overtake its observation
         self.every(_STATUS_PERIOD, self._publish_status)
         self._status_publisher = self.create_publisher(DiagnosticStatus, "safety/status", COMMAND_QOS)
 
@@ -65,7 +66,7 @@ class SafetyNode(StackNode):
 
     def activate(self) -> None:
         """Forgets what came while it was inactive."""
-        self._observation = self._pending = self._halted = None
+        self._observation = self._pending = self._halted = self._early = None
         self._takeover = self._new_takeover()
 
     def _new_takeover(self) -> Takeover:
@@ -105,14 +106,22 @@ class SafetyNode(StackNode):
     def _on_teleop(self, message: JointTrajectory) -> None:
         if not self.active:
             return
-        self._takeover.propose(from_trajectory(message, self._spec.command_mode))
-        if self.value("lockstep"):
+        command = from_trajectory(message, self._spec.command_mode)
+        if not self.value("lockstep"):
+            self._takeover.propose(command)
+        elif command.source == self._takeover.device:
+            self._early = command
             self._command_for_person()
 
     def _command_for_person(self) -> None:
         """Answers the newest observation while a person has the robot."""
         observation = self._observation
-        if not self.active or observation is None or not self._takeover.claimed or self._takeover.waits(observation.stamp):
+        if not self.active or observation is None or not self._takeover.claimed:
+            return
+        if self._early is not None and self._early.stamp == observation.stamp:
+            self._takeover.propose(self._early)
+            self._early = None
+        if self._takeover.waits(observation.stamp):
             return
         self._filter(observation, self._takeover.command(time.monotonic()))
         self._tell_mode()

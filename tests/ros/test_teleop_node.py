@@ -18,6 +18,7 @@ from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
 from sensor_msgs.msg import Joy as JoyMessage
 from std_msgs.msg import Bool, String
+from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 
 from ros_rl.hardware.interface import JointCommand
@@ -239,6 +240,11 @@ def test_a_scripted_demonstrator_takes_the_robot_without_a_person(ros):
     # It answers every observation once: the commands are those of consecutive control periods.
     stamps = [command.header.stamp.sec + command.header.stamp.nanosec * 1e-9 for command in stage.commands[-40:]]
     np.testing.assert_allclose(np.diff(stamps), ARM.period, atol=1e-8)
+    assert ros.call(Trigger, "sim/reset").success
+    ros.until(lambda: stage.commands[-1].header.stamp.sec + stage.commands[-1].header.stamp.nanosec * 1e-9 < stamps[0])
+    stage.more(20)
+    stage.until_control("teleop")
+    assert value(stage.statuses[-1], "teleop_rejected") == "0"
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ class SafetyNode(StackNode):
         self._takeover: Takeover | None = None
         self._early: JointCommand | None = None  # in lock-step, of a person; it may overtake its observation
         self.every(_STATUS_PERIOD, self._publish_status)
-        self._status_publisher = self.create_publisher(DiagnosticStatus, "safety/status", COMMAND_QOS)
+        self._status_publisher = self.create_publisher(DiagnosticStatus, "safety/status", STREAM_QOS)
 
     def configure(self) -> None:
         """Makes the filter and opens the topics."""

@@ -45,7 +45,6 @@ class Teleop:
         ros_domain()
         sys.stdout.flush()
         os.execv(words[0], words)
-        raise AssertionError("unreachable")
 
     def command(self) -> list[str]:
         """Returns the command line of the node.

@@ -74,6 +74,8 @@ class TeleopNode(StackNode):
         if self._last.claim == "engaged":
             self._last = Step("holding")
             self._claim(always=True)
+            if self._walks:
+                self._drive(np.zeros(3))
 
     def release(self) -> None:
         """Gives the device back."""

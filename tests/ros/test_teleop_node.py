@@ -234,6 +234,9 @@ def test_a_walking_robot_is_driven_by_cmd_vel_and_stands_when_let_go(ros):
     ros.until(lambda: (push(0), heard[-1].linear.x == 0.0)[1])
     assert all(message.linear.x > 0.29 for message in heard[:-1])  # silent before and after: `cmd_vel` may have other authors
     assert heard[-1].angular.z == 0.0
+    ros.until(lambda: (push(1), heard[-1].linear.x > 0.0)[1])
+    ros.change("teleop_node", "deactivate")
+    ros.until(lambda: heard[-1].linear.x == 0.0)
     ros.until(lambda: stage.statuses)
     assert {value(status, "control") for status in stage.statuses} == {"policy"}  # its policy goes on walking
 

@@ -4,16 +4,19 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ros_rl.errors import UserError, unknown
 from ros_rl.nodes.environment import BAD_INPUT, LAUNCHER
-from ros_rl.nodes.parameters import NODES, Parameter, Value
+from ros_rl.nodes.parameters import DEVICES, NODES, Parameter, Value
 from ros_rl.policies.bundle import Bundle, check_fits, load_bundle
-from ros_rl.robots.spec import load_robot
+from ros_rl.robots.spec import RobotSpec, load_robot
 from ros_rl.safety.filters import make_filter
 from ros_rl.safety.prior import load_prior
 from ros_rl.sim.task import Task, load_task
+from ros_rl.teleop.joy import read_mapping
+from ros_rl.teleop.leader import read_calibration
 from ros_rl.web.server import check_can_serve
 
 if TYPE_CHECKING:
@@ -92,6 +95,7 @@ _OWN = (
     Parameter("namespace", "", "Namespace of the nodes; empty: the bring-up's name."),
     Parameter("composed", False, "Run all nodes in one process; the page of web:=true keeps its own."),
     Parameter("web", False, "Serve a page that shows the robot, to this machine only."),
+    Parameter("teleop", "none", "Device with which a person can take the robot over from the policy.", choices=("none", *DEVICES)),
     Parameter("use_sim_time", "auto", "Whether nodes take their time from /clock; auto: in simulation.", choices=("auto", "true", "false")),
 )
 # A real robot does not wait for an answer, nor run at another speed.
@@ -99,8 +103,9 @@ SIM_ONLY = ("lockstep", "rate_factor", "scene", "cameras", "episodes", "pause", 
 ROBOT_ONLY = ("controller", "command_interface", "joint_states_topic", "imu_topic", "odometry_topic", "connect_timeout")
 ROBOT_PROCESSES = ("hardware_node", "composed_node")  # the robot is in one of them
 _WEB = "web_node"
-_LAUNCHED = ("hardware_node", "safety_node", "policy_node", "task_node", _WEB)
-_GIVEN = ("autostart", "backend", "task")  # parameters that the graph settles, not whoever starts it
+_TELEOP = "teleop_node"
+_LAUNCHED = ("hardware_node", "safety_node", "policy_node", "task_node", _TELEOP, _WEB)
+_GIVEN = ("autostart", "backend", "task", "device")  # parameters that the graph settles, not whoever starts it
 
 
 def _arguments() -> dict[str, Parameter]:
@@ -111,6 +116,7 @@ def _arguments() -> dict[str, Parameter]:
 
 
 ARGUMENTS = _arguments()
+TELEOP_ONLY = {p.name for p in NODES[_TELEOP]} - {p.name for name in _LAUNCHED if name != _TELEOP for p in NODES[name]}
 
 
 @dataclass(frozen=True)
@@ -172,6 +178,9 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
             raise UserError(f"{key} has no effect in mode:={values['mode']}; leave it out")
     if "web_port" in given and not values["web"]:
         raise UserError("web_port has no effect without web:=true; leave it out")
+    for key in given:
+        if key in TELEOP_ONLY and values["teleop"] == "none":
+            raise UserError(f"{key} has no effect without teleop:=; leave it out")
     if simulated:
         _same("scene", tasks)
         if tasks and "scene" in given:
@@ -187,6 +196,8 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
         prior = values["prior"] or values["robot"] or chosen.robot
         make_filter(values["filter"], robot, prior, values["outside"])  # refuses here what the node would refuse
         _check_prior(bundle, values["filter"], prior)
+    demonstrator = values["demonstrator"] or str(policy)
+    _check_device(values, robot, demonstrator, simulated)
     sim_time = values["use_sim_time"] == "true" or (values["use_sim_time"] == "auto" and simulated)
     shared = {
         **values,
@@ -195,6 +206,8 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
         "task": str(tasks[0].path) if tasks and simulated else "",
         "tasks": [str(task.path) for task in tasks] if simulated and tasks else [""],
         "policy": str(policy),
+        "device": values["teleop"],
+        "demonstrator": demonstrator,
     }
     if tasks and "command" not in given:
         shared["command"] = list(tasks[0].command)
@@ -206,9 +219,24 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
             name, {p.name: shared[p.name] for p in NODES[name] if p.name in shared} | {"use_sim_time": sim_time and name != _WEB}
         )
         for name in _LAUNCHED
-        if values["web"] or name != _WEB
+        if (values["web"] or name != _WEB) and (values["teleop"] != "none" or name != _TELEOP)
     )
     return Graph(bringup, _namespace(values["namespace"] or bringup), nodes, values["composed"])
+
+
+def _check_device(values: Mapping[str, Any], robot: RobotSpec, demonstrator: str, simulated: bool) -> None:
+    """Refuses here what the teleoperation node would refuse of the files that it is given."""
+    if values["teleop"] == "joy":
+        read_mapping(values["joy_mapping"])
+    elif values["teleop"] == "leader":
+        if not values["calibration"]:
+            raise UserError("teleop:=leader needs the calibration:= of the leader arm")
+        read_calibration(Path(values["calibration"]), robot)
+    elif values["teleop"] == "scripted":
+        bundle = load_bundle(demonstrator)
+        check_fits(bundle, robot)
+        if bundle.spec.privileged and not simulated:
+            raise UserError(f"demonstrator '{demonstrator}' reads simulator state, so it runs in mode:=sim only; name another one")
 
 
 def _check_prior(bundle: Bundle, safety_filter: str, prior: str) -> None:
@@ -286,12 +314,16 @@ def launch_description(bringup: str) -> "LaunchDescription":
 
 
 def check_machine(described: Graph) -> None:
-    """Checks what the windows of a graph need, before anything is started: a robot that runs should not end for want of one.
+    """Checks what the windows and devices of a graph need, before anything is started: a robot that runs should not end for want of one.
 
     Raises:
-        UserError: the page's port is taken or viser is missing, or there is no display for MuJoCo's viewer.
+        UserError: the page's port is taken or viser is missing, there is no display for MuJoCo's viewer, or a keyboard would
+            have no terminal.
     """
     for node in described.nodes:
+        if node.parameters.get("device") == "keyboard":
+            mend = f"leave out teleop:= and run 'ros-rl teleop keyboard {described.bringup}' in a second terminal"
+            raise UserError(f"teleop:=keyboard has no terminal of its own in a graph; {mend}")
         if node.executable == _WEB:
             port = node.parameters["web_port"]
             assert isinstance(port, int)

@@ -9,6 +9,7 @@ from ros_rl.bringup import (
     ARGUMENTS,
     BRINGUPS,
     ROBOT_ONLY,
+    TELEOP_ONLY,
     bringup_for,
     bringup_named,
     check_machine,
@@ -90,7 +91,7 @@ def test_an_argument_reaches_every_node_that_has_it(name):
         bool: str(not ARGUMENTS[name].default).lower(),
         int: "3",
         str: "test",
-        list: "1.0,2.0,3.0" if name == "command" else "test",
+        list: {"command": "1.0,2.0,3.0", "workspace": "-1.0,-1.0,0.0,1.0,1.0,1.0"}.get(name, "test"),
     }
     text = {"robot": "arm", "policy": "arm_circle", "tasks": "arm_circle", "control_rate": "400.0", "filter": "none"}.get(
         name, values[type(ARGUMENTS[name].default)]
@@ -99,6 +100,7 @@ def test_an_argument_reaches_every_node_that_has_it(name):
         text = ARGUMENTS[name].choices[-1]
     where = {"mode": "robot"} if name in ROBOT_ONLY else {"tasks": "none", "policy": "arm_circle"} if name == "scene" else {}
     where |= {"web": "true"} if name == "web_port" else {}
+    where |= {"teleop": "twist"} if name in TELEOP_ONLY else {}
     given = parameters(graph("arm", {"tasks": "arm_circle", **where, name: text}))
     owners = [node for node, table in NODES.items() if node in given and any(p.name == name for p in table)]
     assert owners
@@ -147,6 +149,20 @@ def test_composed_merges_the_nodes_into_one_process_and_loses_nothing():
         node, _, name = key.partition(".")
         split.setdefault(node, {})[name] = value
     assert split == parameters(apart)
+
+
+def test_a_device_is_one_more_node_in_the_process_of_the_others():
+    without, described = graph("arm", {}), graph("arm", {"teleop": "scripted", "composed": "true"})
+    assert described.nodes[:-1] == without.nodes
+    teleop = described.nodes[-1]
+    assert (teleop.executable, teleop.parameters["device"]) == ("teleop_node", "scripted")
+    assert teleop.parameters["demonstrator"] == without.nodes[2].parameters["policy"]
+    assert [process.executable for process in processes(described)] == ["composed_node"]
+
+
+def test_a_keyboard_has_no_terminal_in_a_graph():
+    with pytest.raises(UserError, match="run 'ros-rl teleop keyboard arm' in a second terminal"):
+        check_machine(graph("arm", {"teleop": "keyboard"}))
 
 
 @pytest.mark.parametrize("composed", [True, False])
@@ -212,6 +228,21 @@ REFUSED = {
     "no port": ("arm", {"web": "true", "web_port": "70000"}, "web_port must be a whole number from 0 to 65535, got 70000"),
     "a controller in simulation": ("arm", {"controller": "jtc"}, "controller has no effect in mode:=sim; leave it out"),
     "two scenes": ("arm", {"scene": "floor"}, "scene is for tasks:=none; a task brings its own scene"),
+    "an unknown device": ("arm", {"teleop": "mouse"}, "unknown value of teleop 'mouse'"),
+    "no device to be told of": ("arm", {"joy_topic": "pad"}, "joy_topic has no effect without teleop:="),
+    "no such mapping": ("arm", {"teleop": "joy", "joy_mapping": "pad"}, "unknown joy_mapping 'pad' (known: gamepad, spacemouse, or a path"),
+    "no calibration": ("arm", {"teleop": "leader"}, "teleop:=leader needs the calibration:= of the leader arm"),
+    "no such calibration": ("arm", {"teleop": "leader", "calibration": "no.yaml"}, "no.yaml: cannot be read"),
+    "a demonstrator of another robot": (
+        "arm",
+        {"teleop": "scripted", "demonstrator": "quadruped_trot"},
+        "bundle 'quadruped_trot' commands the joints",
+    ),
+    "a demonstrator that sees too much": (
+        "arm",
+        {"mode": "robot", "tasks": "arm_circle", "teleop": "scripted", "demonstrator": "arm_pick_place"},
+        "demonstrator 'arm_pick_place' reads simulator state, so it runs in mode:=sim only",
+    ),
     "no truth value": ("arm", {"composed": "maybe"}, "composed must be true or false, got 'maybe'"),
     "two of three numbers": ("arm", {"command": "1,2"}, "command must be 3 numbers with commas between, got [1.0, 2.0]"),
     "task of another robot": (

@@ -22,6 +22,7 @@ from ros_rl.sim.gl import check_variable
 COMMANDS = {
     "demo": ("ros_rl.cli.demo", "Demo", "watch a robot do its task in simulation, through the whole stack"),
     "up": ("ros_rl.cli.up", "Up", "start the node graph of a bring-up, with key:=value arguments"),
+    "teleop": ("ros_rl.cli.teleop", "Teleop", "take over the robot of a running graph with a keyboard or another device"),
     "doctor": ("ros_rl.cli.doctor", "Doctor", "say what is missing on this machine and the command that mends it"),
     "parity": ("ros_rl.cli.parity", "Parity", "prove that the node graph computes what the in-process loop computes"),
     "bench loop": ("ros_rl.cli.bench", "BenchLoop", "measure the control loop and the node graph"),

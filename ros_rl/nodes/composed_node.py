@@ -14,12 +14,14 @@ from ros_rl.nodes.hardware_node import HardwareNode
 from ros_rl.nodes.policy_node import PolicyNode
 from ros_rl.nodes.safety_node import SafetyNode
 from ros_rl.nodes.task_node import TaskNode
+from ros_rl.nodes.teleop_node import TeleopNode
 
 NODE_CLASSES: dict[str, Callable[..., StackNode]] = {
     "hardware_node": HardwareNode,
     "safety_node": SafetyNode,
     "policy_node": PolicyNode,
     "task_node": TaskNode,
+    "teleop_node": TeleopNode,
 }
 
 

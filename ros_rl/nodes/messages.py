@@ -22,6 +22,8 @@ RECORDER_QOS = QoSProfile(depth=10_000)
 LATCHED_QOS = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 # The outcome of an episode and what comes next follow each other at once; whoever counts episodes reads this deep.
 TASK_STATE_QOS = QoSProfile(depth=100, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+# What one device says must not push out what another has said.
+CLAIM_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
 IMAGE_QOS = qos_profile_sensor_data
 _POINT_FIELD: dict[CommandMode, str] = {"position": "positions", "velocity": "velocities", "effort": "effort"}
 

@@ -171,6 +171,50 @@ SAFETY_NODE = (
         "What acts outside the certified set: fallback: the safe action; hold: nothing, so that the guard brings the robot to rest.",
         choices=("fallback", "hold"),
     ),
+    Parameter(
+        "teleop_timeout",
+        0.5,
+        "Silence after which a teleoperation device counts as lost and the robot is held; also the greatest age of its commands.",
+        "s",
+        minimum=0.01,
+        maximum=10.0,
+    ),
+    LOCKSTEP,
+    CONTROL_RATE,
+)
+DEVICES = ("keyboard", "joy", "twist", "leader", "scripted")
+TELEOP_NODE = (
+    ROBOT,
+    AUTOSTART,
+    Parameter("device", "joy", "What a person commands the robot with.", choices=DEVICES),
+    Parameter("device_name", "", "Name under which the device claims the robot; empty: what it is. Two of a kind need two names."),
+    Parameter("device_timeout", 0.5, "Silence of the device after which the robot is held.", "s", minimum=0.01, maximum=10.0),
+    Parameter(
+        "on_release",
+        "hold",
+        "What letting go of the dead-man switch does: hold the robot until it is handed back, or hand it back to the policy.",
+        choices=("hold", "hand_back"),
+    ),
+    Parameter("linear_speed", 0.2, "Speed of the tool, or of a walking robot, at full deflection.", "m/s", minimum=0.001, maximum=5.0),
+    Parameter("angular_speed", 0.8, "The same of its rotation.", "rad/s", minimum=0.001, maximum=10.0),
+    Parameter(
+        "workspace", [-2.0, -2.0, 0.0, 2.0, 2.0, 2.0], "Where the tool may go, in the root link: least x, y, z, greatest x, y, z, m."
+    ),
+    Parameter("joy_mapping", "gamepad", "What axes and buttons mean: gamepad, spacemouse, or a path to a YAML file."),
+    Parameter("joy_topic", "joy", "Where the messages of a gamepad or 3D mouse come from."),
+    Parameter("twist_topic", "teleop/twist", "Where twists come from."),
+    Parameter(
+        "twist_units",
+        "unitless",
+        "unitless: -1 to 1 of linear_speed and angular_speed; speed_units: m/s and rad/s.",
+        choices=("unitless", "speed_units"),
+    ),
+    Parameter("leader_topic", "leader/joint_states", "Where the joint states of a leader arm come from."),
+    Parameter("leader_switch", True, "The leader has a dead-man switch, whose state comes on leader/engaged."),
+    Parameter("calibration", "", "Calibration file of a leader arm."),
+    Parameter("demonstrator", "", "Policy bundle of the device scripted; empty in a bring-up: the policy's."),
+    Parameter("instruction", "", "Instruction for the demonstrator until one comes on task/instruction."),
+    SEED,
     LOCKSTEP,
     CONTROL_RATE,
 )
@@ -222,6 +266,7 @@ NODES = {
     "policy_node": POLICY_NODE,
     "safety_node": SAFETY_NODE,
     "task_node": TASK_NODE,
+    "teleop_node": TELEOP_NODE,
     "web_node": WEB_NODE,
     "recorder_node": RECORDER_NODE,
     "sim_robot_node": SIM_ROBOT_NODE,

@@ -1,22 +1,26 @@
 """The node between policy and robot: runs a safety filter on every command."""
 
+import json
 import math
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory
 
+from ros_rl.errors import UserError
 from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.nodes.assembler import ObservationAssembler
 from ros_rl.nodes.base import ERROR, OK, WARN, StackNode, run
-from ros_rl.nodes.messages import COMMAND_QOS, STREAM_QOS, from_trajectory, to_trajectory
+from ros_rl.nodes.messages import CLAIM_QOS, COMMAND_QOS, STREAM_QOS, from_trajectory, to_trajectory
 from ros_rl.nodes.parameters import SAFETY_NODE
 from ros_rl.robots.spec import load_robot
 from ros_rl.safety.filters import make_filter
 from ros_rl.safety.interface import NoSafeAction, SafetyReport
 from ros_rl.safety.stage import SafetyStage
+from ros_rl.safety.takeover import Takeover
 
 _STATUS_PERIOD = 0.1  # s
 _LONGEST_ANSWER = 1.0  # s; an observation this much newer than the action is one from before time jumped back
@@ -26,7 +30,7 @@ _BRIDGED = 5  # control periods for which it acts on the last observation; then 
 
 
 class SafetyNode(StackNode):
-    """Filters `policy/action` into `joint_command`."""
+    """Filters `policy/action` into `joint_command`, or `teleop/action` while a person has the robot."""
 
     def __init__(self, **options: Any):
         """Declares parameters."""
@@ -40,8 +44,10 @@ class SafetyNode(StackNode):
         self._acted: float | None = None  # when the last action that answers an observation did; None before the first
         self._replaced = -math.inf  # stamp of the newest observation that the safe action answered for want of another
         self._compute_time = 0.0
+        self._takeover: Takeover | None = None
+        self._early: JointCommand | None = None  # in lock-step, of a person; it may overtake its observation
         self.every(_STATUS_PERIOD, self._publish_status)
-        self._status_publisher = self.create_publisher(DiagnosticStatus, "safety/status", COMMAND_QOS)
+        self._status_publisher = self.create_publisher(DiagnosticStatus, "safety/status", STREAM_QOS)
 
     def configure(self) -> None:
         """Makes the filter and opens the topics."""
@@ -49,18 +55,33 @@ class SafetyNode(StackNode):
         prior = self.value("prior") or self.value("robot")
         self._lockstep = self.value("lockstep")  # there the robot waits for as long as it takes
         self._stage = SafetyStage(self._spec, make_filter(self.value("filter"), self._spec, prior, self.value("outside")))
+        self._takeover = self._new_takeover()
+        self._mode = self._takeover.mode
+        self._observed = False
         self._publisher = self.create_publisher(JointTrajectory, "joint_command", STREAM_QOS)
         self.create_subscription(JointTrajectory, "policy/action", self._on_action, COMMAND_QOS)
-        if self._stage.reads:  # a topic that nobody reads costs every tick a callback
-            ObservationAssembler(self, self._spec, self._stage.reads, (), self._on_observation, self._lockstep)
+        self.create_subscription(JointTrajectory, "teleop/action", self._on_teleop, COMMAND_QOS)
+        self.create_subscription(String, "teleop/engaged", self._on_claim, CLAIM_QOS)
+        if self._stage.reads:
+            self._observe()
             if not self._lockstep:
                 self.every(self._spec.period, self._bridge)
 
     def activate(self) -> None:
         """Forgets what came while it was inactive."""
-        self._observation = self._pending = self._halted = self._acted = None
+        self._observation = self._pending = self._halted = self._acted = self._early = None
         self._report, self._replaced = SafetyReport(), -math.inf
         self._stage.reset()
+        self._takeover = self._new_takeover()
+
+    def _new_takeover(self) -> Takeover:
+        return Takeover(self._spec, self.value("teleop_timeout"), self._lockstep)
+
+    def _observe(self) -> None:
+        """Reads observations from now on. Not before they are needed: a topic that nobody reads costs every tick a callback."""
+        if not self._observed:
+            self._observed = True
+            ObservationAssembler(self, self._spec, self._stage.reads, (), self._on_observation, self._lockstep)
 
     def status(self) -> tuple[bytes, str, Mapping[str, object]]:
         """Returns an error while no command is sent because none is safe, a warning while the safe action acts for want of another."""
@@ -72,14 +93,62 @@ class SafetyNode(StackNode):
         if self._observation is not None and observation.stamp < self._observation.stamp:  # time jumped back
             self._replaced = -math.inf
         self._observation, self._seen = observation, self._now()
-        if self._pending is not None and self._pending.stamp == observation.stamp:
+        self._takeover.observe(observation)
+        if self._takeover.claimed:
+            self._command_for_person()
+        elif self._pending is not None and self._pending.stamp == observation.stamp:
             self._send(observation, self._pending)
+
+    def _on_claim(self, message: String) -> None:
+        if not self.active:
+            return
+        try:
+            said = json.loads(message.data)
+            device, state, reason = str(said["device"]), str(said["state"]), str(said.get("reason", ""))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise UserError(f'expected {{"device": name, "state": claim}}, got {message.data!r}') from None
+        self._takeover.claim(device, state, time.monotonic(), reason)
+        if self._takeover.claimed:
+            self._observe()
+        self._tell_mode()
+
+    def _on_teleop(self, message: JointTrajectory) -> None:
+        if not self.active:
+            return
+        command = from_trajectory(message, self._spec.command_mode)
+        if not self._lockstep:
+            self._takeover.propose(command)
+        elif command.source == self._takeover.device:
+            self._early = command
+            self._command_for_person()
+
+    def _command_for_person(self) -> None:
+        """Answers the newest observation while a person has the robot."""
+        observation = self._observation
+        if not self.active or observation is None or not self._takeover.claimed:
+            return
+        if self._early is not None and self._early.stamp == observation.stamp:
+            self._takeover.propose(self._early)
+            self._early = None
+        if self._takeover.waits(observation.stamp):
+            return
+        self._filter(observation, self._takeover.command(time.monotonic()))
+        self._tell_mode()
+
+    def _tell_mode(self) -> None:
+        """Publishes at once that the robot has changed hands."""
+        if self._takeover.mode != self._mode:
+            self._mode = self._takeover.mode
+            self.get_logger().info(
+                f"teleoperation by '{self._takeover.device}': {self._mode} {self._takeover.reason(time.monotonic())}".rstrip()
+            )
+            self._publish_status()
 
     def _on_action(self, message: JointTrajectory) -> None:
         action = from_trajectory(message, self._spec.command_mode)
         if self.trace is not None:
             self.trace("safety", action.stamp)
-        if not self.active:
+        if not self.active or (self._takeover.claimed and self._observation is not None):
             return
         if not self._stage.reads:
             self._send(None, action)
@@ -91,9 +160,19 @@ class SafetyNode(StackNode):
             else:
                 self._send(self._observation, action)
 
-    def _send(self, observation: Observation | None, action: JointCommand | None) -> None:
-        """Sends what the filter makes of an action, or the safe one if there is none."""
+    def _send(self, observation: Observation | None, action: JointCommand) -> None:
+        """Sends an action of the policy."""
         self._pending = None
+        if self._takeover.mode == "hand_back":
+            ramped = self._takeover.hand_back(action)
+            self._tell_mode()
+            if ramped is None:
+                return
+            action = ramped
+        self._filter(observation, action)
+
+    def _filter(self, observation: Observation | None, action: JointCommand | None) -> None:
+        """Sends what the filter makes of an action, or the safe one if there is none."""
         began = time.perf_counter()
         try:
             if action is not None:
@@ -118,7 +197,8 @@ class SafetyNode(StackNode):
         if age > patience:
             self._extrapolate(self._observation.stamp, age)
         elif self._acted is not None and self._now() - self._acted > patience and self._observation.stamp != self._replaced:
-            self._send(self._observation, None)
+            self._pending = None
+            self._filter(self._observation, None)
 
     def _extrapolate(self, stamp: float, age: float) -> None:
         if self._halted is not None:
@@ -140,6 +220,7 @@ class SafetyNode(StackNode):
     def _publish(self, command: JointCommand, report: SafetyReport) -> None:
         self._halted, self._report = None, report
         self._interventions += report.intervened
+        self._takeover.sent(command)
         self._publisher.publish(to_trajectory(command, self._spec.command_mode))
 
     def _halt(self, reason: str) -> None:
@@ -156,8 +237,13 @@ class SafetyNode(StackNode):
             level, message = WARN, f"the safe action acts: {self._report.instead}"
         elif self._report.values.get("margin", 1.0) <= 0.0:
             level, message = WARN, "outside the certified set, the safe action acts"
+        elif self._takeover is not None and (reason := self._takeover.reason(time.monotonic())):
+            level, message = WARN, f"teleoperation: {reason}"
         status = DiagnosticStatus(name=self.value("filter"), level=level, message=message)
         values = {"interventions": self._interventions, "rejected": self._rejected, "compute_ms": f"{1e3 * self._compute_time:.3f}"}
+        if (takeover := self._takeover) is not None:
+            values["intervention"] = str(takeover.mode != "policy").lower()
+            values |= {"control": takeover.mode, "device": takeover.device, "teleop_rejected": takeover.rejected}
         values |= self._report.values
         status.values = [KeyValue(key=key, value=str(value)) for key, value in values.items()]
         self._status_publisher.publish(status)

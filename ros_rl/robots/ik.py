@@ -15,6 +15,8 @@ _POSTURE_TIME = 1.0  # s: time constant of the motion towards the posture
 _LIMIT_GAIN = 0.9  # share of the distance to a position limit that one step may use
 _DAMPING = 0.3  # times the remaining error; more is slower and smoother
 _LEAST_DAMPING = 1e-9  # keeps the quadratic programme strictly convex
+_SINGULAR = 0.08  # m/rad; smallest singular value of the weighted Jacobian below which singularity damping sets in
+_SINGULAR_DAMPING = 0.04**2  # (m/rad)²; its greatest value, at the singularity
 _TARGET = "ik target"
 
 _SOLVE_STEP = 0.1  # s
@@ -39,7 +41,14 @@ class DifferentialIK:
     Poses are given in the root link.
     """
 
-    def __init__(self, model: RobotModel, frame: str, posture: np.ndarray | None = None, rotation_cost: float = ROTATION_COST):
+    def __init__(
+        self,
+        model: RobotModel,
+        frame: str,
+        posture: np.ndarray | None = None,
+        rotation_cost: float = ROTATION_COST,
+        singularity_damping: bool = False,
+    ):
         """
         Args:
             model: the robot; a floating base is taken as fixed.
@@ -47,6 +56,8 @@ class DifferentialIK:
             posture: rest position of all measured joints; the home pose if None.
             rotation_cost: how many m off in position are as bad as 1 rad off in rotation, where both cannot be had. An arm
                 of fewer than six joints keeps to the place with a small one, and turns the frame as it must.
+            singularity_damping: whether to trade accuracy for slower joints near singularities. For targets that move only
+                a little ahead of the frame, as a person's do: the error alone damps little there.
 
         Raises:
             UserError: there is no such frame, no joint moves it, or one that does is not commanded.
@@ -63,6 +74,7 @@ class DifferentialIK:
         self._state = pink.Configuration(self._chain, self._chain.createData(), pin.neutral(self._chain), copy_data=False)
         self._reach = pink.FrameTask(_TARGET, position_cost=_POSITION_COST, orientation_cost=rotation_cost)
         self._costs = np.repeat([_POSITION_COST, rotation_cost], 3)
+        self._singularity_damping = singularity_damping
         self._rest = pink.PostureTask(cost=_POSTURE_COST)
         self._rest.set_target(self._pin((spec.home if posture is None else posture)[self._carrying]))
 
@@ -82,6 +94,8 @@ class DifferentialIK:
         self._reach.set_target(pin.SE3(target.rotation, target.position))
         self._rest.gain = min(1.0, dt / _POSTURE_TIME)
         damping = _LEAST_DAMPING + _DAMPING * np.linalg.norm(self._costs * self._reach.compute_error(self._state))
+        if self._singularity_damping:
+            damping += self._damping_here()
         try:
             velocity = pink.solve_ik(self._state, [self._reach, self._rest], dt, solver="daqp", damping=damping, limits=self._limits)
         except pink.PinkError as error:
@@ -91,6 +105,16 @@ class DifferentialIK:
         moved = np.array(q, dtype=float)
         moved[self._carrying] = np.clip(there, self._lower, self._upper)
         return moved
+
+    def _damping_here(self) -> float:
+        """Returns the damping for the present distance to a singularity.
+
+        It grows from 0 as the square root of what is left of a circle (Chiaverini, Siciliano and Egeland, "Review of the
+        damped least-squares inverse kinematics", 1994, eq. 18).
+        """
+        weighted = self._costs[:, None] * self._state.get_frame_jacobian(_TARGET)
+        smallest = np.linalg.svd(weighted, compute_uv=False)[-1]
+        return _SINGULAR_DAMPING * max(0.0, 1.0 - (smallest / _SINGULAR) ** 2)
 
     def error(self, q: np.ndarray, target: Pose) -> tuple[float, float]:
         """Returns how far the frame is from the target: distance in m, angle in rad."""

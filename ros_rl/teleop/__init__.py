@@ -1,0 +1,1 @@
+"""Devices by which people, and scripts in their place, command a robot."""

@@ -1,0 +1,114 @@
+"""From samples of a device to claims and commands: what a teleoperation node does, without the node."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+import numpy as np
+
+from ros_rl.errors import UserError
+from ros_rl.hardware.interface import JointCommand, Observation
+from ros_rl.safety.takeover import Claim
+from ros_rl.teleop.device import Button, Device, DeviceLost, Sample
+
+OnRelease = Literal["hold", "hand_back"]
+
+
+class Mapping(Protocol):
+    """From a sample to a command for the robot."""
+
+    def command(self, sample: Sample, observation: Observation) -> JointCommand:
+        """Returns the command that answers the observation.
+
+        Raises:
+            UserError: the sample is none for this robot, or not finite.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What follows from one sample: the claim on the robot, what to do while engaged, buttons, and what is wrong (None: nothing).
+
+    A walking robot has a `velocity` (forward m/s, left m/s, turn rad/s) for its policy instead of a `command`.
+    """
+
+    claim: Claim
+    command: JointCommand | None = None
+    velocity: np.ndarray | None = None
+    pressed: tuple[Button, ...] = ()
+    problem: str | None = None
+
+
+class Session:
+    """Turns one device into claims and commands.
+
+    The first press of the dead-man switch claims the robot. Letting go of it, or losing the device, holds the robot; the
+    button ``hand_back`` gives it back to the policy, and so does letting go where told so. After that the switch has to be
+    let go before it claims anew.
+    """
+
+    def __init__(self, device: Device, mapping: Mapping | None, timeout: float, on_release: OnRelease = "hold", name: str = ""):
+        """
+        Args:
+            device: what a person has in hand.
+            mapping: to the robot's joints; None for a walking robot, whose legs its policy moves.
+            timeout: seconds without a new sample after which the device counts as lost.
+            on_release: what letting go of the dead-man switch does.
+            name: the source of its commands; the device's own if empty.
+        """
+        self.name = name or device.name
+        self._device = device
+        self._mapping = mapping
+        self._timeout = timeout
+        self._on_release = on_release
+        self._claim: Claim = "released"
+        self._blocked = False  # the switch has been pressed since the robot was handed back
+
+    def step(self, observation: Observation, now: float) -> Step:
+        """Reads the device and answers an observation; `now` (s) is the monotonic clock of this machine."""
+        try:
+            sample = self._device.read(observation, now)
+        except DeviceLost as problem:
+            return self._hold(f"{self.name} is lost: {problem}")
+        except UserError as problem:
+            return self._hold(str(problem))
+        if sample is None:
+            return self._hold(f"nothing usable has come from {self.name}")
+        if not now - sample.stamp <= self._timeout:
+            return self._hold(f"{self.name} has been silent for more than {self._timeout:g} s", sample.pressed)
+        self._claim = self._next(sample)
+        if self._claim != "engaged":
+            return Step(self._claim, pressed=sample.pressed)
+        try:
+            if self._mapping is None:
+                return Step("engaged", velocity=_velocity(sample), pressed=sample.pressed)
+            command = self._mapping.command(sample, observation)
+        except UserError as problem:
+            return self._hold(str(problem), sample.pressed)
+        return Step("engaged", replace(command, source=self.name), pressed=sample.pressed)
+
+    def _next(self, sample: Sample) -> Claim:
+        self._blocked = sample.engaged and (self._blocked or "hand_back" in sample.pressed)
+        if "hand_back" in sample.pressed:
+            return "released"
+        if sample.engaged and not self._blocked:
+            return "engaged"
+        if self._claim == "released" or (self._claim == "engaged" and self._on_release == "hand_back"):
+            return "released"
+        return "holding"
+
+    def _hold(self, problem: str, pressed: tuple[Button, ...] = ()) -> Step:
+        """Losing a device never hands the robot back: a person may be close to it."""
+        if self._claim == "engaged":
+            self._claim = "holding"
+        return Step(self._claim, pressed=pressed, problem=problem)
+
+
+def _velocity(sample: Sample) -> np.ndarray:
+    """Returns what a walking robot is to do, shape (3,).
+
+    Raises:
+        UserError: the sample has no finite twist.
+    """
+    if sample.twist is None or np.shape(sample.twist) != (6,) or not np.isfinite(sample.twist).all():
+        raise UserError(f"a walking robot needs a twist of six finite numbers, got {sample.twist}")
+    return sample.twist[[0, 1, 5]]

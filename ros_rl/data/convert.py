@@ -152,7 +152,7 @@ class Recording:
 
     def _add_other(self, topic: str, time: int, message: Any) -> None:
         if topic == "teleop/engaged":
-            self.engaged.add(time, bool(message.data))
+            self.engaged.add(time, _said(message).get("state") in ("engaged", "holding"))
         elif topic == "safety/status":
             weights = [entry.value for entry in message.values if entry.key == "weight"]
             self.weight.add(time, float(weights[0]) if weights else 0.0)
@@ -161,7 +161,7 @@ class Recording:
         elif topic == "task/instruction" and message.data:
             self.instruction = message.data
         elif topic == "task/state":
-            state = json.loads(message.data).get("state", "")
+            state = _said(message).get("state")
             if state in (*_TERMINAL, "timeout"):
                 self.outcome = state
 
@@ -294,6 +294,15 @@ def commit_log(writer: DatasetWriter, recording: Recording, outcome: str = "") -
     }
     task = recording.instruction or "no instruction"
     return writer.commit(recording.columns(times), videos, task, recording.outcome, recording.log.path.name)
+
+
+def _said(message: Any) -> dict[str, Any]:
+    """Returns the JSON of a message, empty where it is none: what anybody may have said must not cost an episode."""
+    try:
+        said = json.loads(message.data)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _joint_state(message: Any, spec: DatasetSpec, path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

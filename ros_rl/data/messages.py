@@ -12,7 +12,6 @@ DEFINITIONS = {
     "builtin_interfaces/Time": "int32 sec\nuint32 nanosec",
     "builtin_interfaces/Duration": "int32 sec\nuint32 nanosec",
     "std_msgs/Header": "builtin_interfaces/Time stamp\nstring frame_id",
-    "std_msgs/Bool": "bool data",
     "std_msgs/Float64": "float64 data",
     "std_msgs/String": "string data",
     "std_msgs/Int64": "int64 data",

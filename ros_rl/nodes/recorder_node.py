@@ -12,7 +12,7 @@ from geometry_msgs.msg import Twist
 from nav_msgs.msg import Odometry
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image, Imu, JointState
-from std_msgs.msg import Bool, Float64, String
+from std_msgs.msg import Float64, String
 from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 
@@ -31,7 +31,7 @@ _TOPICS: dict[str, type] = {
     "cmd_vel": Twist,
     "policy/action": JointTrajectory,
     "teleop/action": JointTrajectory,
-    "teleop/engaged": Bool,
+    "teleop/engaged": String,
     "joint_command": JointTrajectory,
     "safety/status": DiagnosticStatus,
     "task/reward": Float64,

@@ -25,6 +25,10 @@ def said(times, values, kind):
     return [(time, encode(kind, {"data": value})) for time, value in zip(times, values, strict=True)]
 
 
+def claim(word):
+    return json.dumps({"device": "joy", "state": word, "reason": ""})
+
+
 def test_d4_every_row_pairs_what_is_nearest_in_time_and_keeps_the_real_ages(tmp_path):
     path = write_log(tmp_path / "log.mcap", usual(2.0, {"joints": 200.0, "front": 30.0, "wrist": 17.0}))
     found = columns(path)
@@ -113,7 +117,11 @@ def test_proposals_interventions_and_safety_are_of_their_time(tmp_path):
     streams += [
         ("policy/action", "trajectory_msgs/JointTrajectory", policy),
         ("teleop/action", "trajectory_msgs/JointTrajectory", teleop),
-        ("teleop/engaged", "std_msgs/Bool", said((100.35, 100.7), (True, False), "std_msgs/Bool")),
+        (
+            "teleop/engaged",
+            "std_msgs/Bool",
+            said((100.35, 100.5, 100.6, 100.7), map(claim, ("engaged", "holding", "engaged", "released")), "std_msgs/String"),
+        ),
         ("safety/status", "diagnostic_msgs/DiagnosticStatus", weights),
     ]
     found = columns(write_log(tmp_path / "log.mcap", streams))
@@ -172,6 +180,15 @@ def test_no_reward_is_lost_between_rows(tmp_path):
     time = found["stamp"][:, 0] + found["age"][:, 0]
     between = (times > time[10] + 1e-9) & (times <= time[11] + 1e-9)
     assert found["next.reward"][10] == pytest.approx(rewards[between].sum())
+
+
+def test_words_that_are_no_json_cost_no_episode(tmp_path):
+    junk = said((100.1, 100.2, 100.3), ("", "engaged", "[1]"), "std_msgs/String")
+    path = write_log(
+        tmp_path / "log.mcap", [*usual(0.5), *((topic, "std_msgs/String", junk) for topic in ("teleop/engaged", "task/state"))]
+    )
+    found = columns(path)
+    assert not found["intervention"].any() and Recording.read(path).outcome == ""
 
 
 def test_the_newest_instruction_counts(tmp_path):

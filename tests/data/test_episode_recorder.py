@@ -75,7 +75,7 @@ def test_d3_a_full_disk_stops_the_recording_and_keeps_what_was_recorded(recorder
     total = say(recorder, 1.0)
     with monkeypatch.context() as patch:
         patch.setattr(EpisodeLog, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-        recorder.write("teleop/engaged", "std_msgs/Bool", encode("std_msgs/Bool", {"data": True}), ns(101.0))
+        recorder.write("task/reward", "std_msgs/Float64", encode("std_msgs/Float64", {"data": 1.0}), ns(101.0))
     assert not recorder.recording
     status = recorder.status()
     assert status["state"] == "failed" and "No space left on device" in status["problem"] and status["messages"] == total

@@ -119,7 +119,7 @@ def test_proposals_interventions_and_safety_are_of_their_time(tmp_path):
         ("teleop/action", "trajectory_msgs/JointTrajectory", teleop),
         (
             "teleop/engaged",
-            "std_msgs/Bool",
+            "std_msgs/String",
             said((100.35, 100.5, 100.6, 100.7), map(claim, ("engaged", "holding", "engaged", "released")), "std_msgs/String"),
         ),
         ("safety/status", "diagnostic_msgs/DiagnosticStatus", weights),

@@ -5,6 +5,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from ros_rl.errors import UserError, unknown
+from ros_rl.hardware.guard import EASE
 from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.hardware.limits import CommandLimits
 from ros_rl.robots.spec import RobotSpec
@@ -14,7 +15,6 @@ Mode = Literal["policy", "takeover", "teleop", "hold", "hand_back"]
 CLAIMS: tuple[Claim, ...] = get_args(Claim)
 SOURCE = "teleop:"  # begins the source of every command sent while a person has control
 
-_EASE = 1.0  # s over which a ramp gets to full speed, as after a stop (see `Guard`)
 _MET = 1e-9  # rad or m; a target this near to what is wanted is there
 
 
@@ -209,7 +209,7 @@ class Takeover:
             wanted = target
         if self._began is None:
             self._began, self._met = stamp, self._spec.command_mode != "position"
-        speed = 1.0 if self._met else np.clip((stamp - self._began) / _EASE, 0.0, 1.0)
+        speed = 1.0 if self._met else np.clip((stamp - self._began) / EASE, 0.0, 1.0)
         values = self._limits.apply(wanted, target, position, velocity, speed)
         self._met = self._met or bool((np.abs(np.clip(wanted, *self._spec.command_limits) - values) <= _MET).all())
         return JointCommand(self._spec.joint_names, values, stamp, SOURCE + self.device)

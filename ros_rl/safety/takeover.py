@@ -25,7 +25,8 @@ class Takeover:
     switch is let go) and gives it back by being ``released``. While one device has the robot, no other gets it. A ramp
     starts from the command sent last, grows to full speed within a second, and ends when it has met what it goes to; in
     position mode no step exceeds v_max·dt, also after the ramp. A device that falls silent, or sends what is no command,
-    makes the robot hold its target; the policy takes nothing back by itself.
+    makes the robot hold its target; the policy takes nothing back by itself. ``holding`` claims a robot that nobody has, too:
+    whoever decides here may have been started anew while a person holds the robot.
 
     Attributes:
         device: the device that has, or last had, the robot; empty before the first.
@@ -49,6 +50,7 @@ class Takeover:
         self._refused = (-np.inf, "")  # when a second device claimed the robot, and what to say of it
         self._claim: Claim = "released"
         self._returning = False
+        self._without: set[str] = set()  # devices that claimed the robot in vain or lost it to another
         self._heard = -np.inf  # when the device last said something, on the caller's clock
         self._last: JointCommand | None = None  # what was sent last, whoever made it
         self._observation: Observation | None = None
@@ -90,14 +92,19 @@ class Takeover:
             reason: why it is ``holding``, where that is not because its switch was let go.
 
         Raises:
-            UserError: there is no such claim.
+            UserError: there is no such claim, or the device has no name.
         """
         if claim not in CLAIMS:
             raise unknown("claim", claim, CLAIMS)
+        if not device:
+            raise UserError("a device that claims a robot needs a name")
         if device != self.device and claim == "engaged" and self.claimed and not self._lost(now):
             self._refused = (now, f"'{device}' is refused, '{self.device}' has control")
+            self._without.add(device)
             return
-        if claim == "engaged" and (device != self.device or self._claim != "engaged"):
+        if claim == "released":
+            self._without.discard(device)
+        if self._takes(device, claim):
             self._begin(device)
         if device != self.device or not self.claimed:
             return
@@ -183,10 +190,18 @@ class Takeover:
         """Takes note of what was really sent: the next ramp starts from there."""
         self._last = command
 
+    def _takes(self, device: str, claim: str) -> bool:
+        if claim == "engaged":
+            return device != self.device or self._claim != "engaged"
+        return claim == "holding" and not self.claimed and device not in self._without
+
     def _lost(self, now: float) -> bool:
         return not now - self._heard <= self._timeout
 
     def _begin(self, device: str) -> None:
+        if self.claimed and device != self.device:
+            self._without.add(self.device)
+        self._without.discard(device)
         self._claim, self._returning = "engaged", False
         self.device, self._problem = device, ""
         self._wanted, self._began, self._newest = None, None, -np.inf

@@ -194,6 +194,36 @@ def test_another_device_takes_over_from_one_that_is_lost():
     assert (loop.takeover.device, loop.takeover.mode) == ("joy", "teleop")
 
 
+def test_whoever_holds_a_robot_that_nobody_has_keeps_it():
+    loop = Loop()
+    loop.run(5)
+    loop.claim("holding")  # this process was started anew, the device was not
+    loop.policy = ARM.home[:COUNT] + AWAY
+    loop.run(20)
+    assert (loop.takeover.device, loop.takeover.mode) == ("leader", "hold")
+    np.testing.assert_array_equal(loop.commands[-1].values, ARM.home[:COUNT])
+    loop.claim("released")
+    assert loop.takeover.mode == "hand_back"
+
+
+def test_a_device_that_had_to_wait_does_not_hold_the_robot_once_it_is_handed_back():
+    loop = Loop()
+    loop.claim("engaged")
+    loop.claim("engaged", "joy")  # in vain
+    loop.claim("holding", "joy")
+    loop.claim("released")
+    loop.claim("holding", "joy")
+    assert loop.takeover.mode == "hand_back"
+    loop.claim("released", "joy")  # from now on it is as any other
+    loop.claim("holding", "joy")
+    assert (loop.takeover.device, loop.takeover.mode) == ("joy", "hold")
+    loop.time += 1.0
+    loop.claim("engaged")  # joy is lost
+    loop.claim("released")
+    loop.claim("holding", "joy")
+    assert loop.takeover.mode == "hand_back"
+
+
 BAD = {
     "not finite": (lambda values, names: (np.where(np.arange(COUNT) == 3, np.nan, values), names), "the command for joint4 is not finite"),
     "infinite": (lambda values, names: (np.where(np.arange(COUNT) == 0, np.inf, values), names), "the command for joint1 is not finite"),
@@ -336,3 +366,5 @@ def test_the_guard_has_nothing_to_cut_in_a_takeover():
 def test_an_unknown_claim_is_refused():
     with pytest.raises(UserError, match="unknown claim 'engage', did you mean 'engaged'"):
         Takeover(ARM, timeout=0.5).claim("joy", "engage", 0.0)
+    with pytest.raises(UserError, match="needs a name"):
+        Takeover(ARM, timeout=0.5).claim("", "engaged", 0.0)

@@ -56,6 +56,7 @@ class Takeover:
         self._observation: Observation | None = None
         self._wanted: np.ndarray | None = None  # what the device commands; None while it commands nothing
         self._met = False  # the ramp has met what it goes to
+        self._joined = np.zeros(len(spec.joints), dtype=bool)  # joints that have met it at full speed
         self._began: float | None = None  # stamp at which the ramp began
         self._newest = -np.inf  # stamp of the device's last command
 
@@ -224,9 +225,15 @@ class Takeover:
             wanted = target
         if self._began is None:
             self._began, self._met = stamp, self._spec.command_mode != "position"
+            self._joined[:] = False
         speed = 1.0 if self._met else np.clip((stamp - self._began) / EASE, 0.0, 1.0)
         values = self._limits.apply(wanted, target, position, velocity, speed)
-        self._met = self._met or bool((np.abs(np.clip(wanted, *self._spec.command_limits) - values) <= _MET).all())
+        there = np.clip(wanted, *self._spec.command_limits)
+        near = np.abs(there - values) <= _MET
+        # At full speed a joint that has met it once is together with it from then on, but for the jumps that it makes itself: one
+        # that is noisy is never met by all joints at once. Nor is one further ahead than a target may lead the robot.
+        self._joined |= (speed >= 1.0) & (near | (np.abs(there - position) > self._spec.lead) & (np.abs(values - target) <= _MET))
+        self._met = self._met or bool((near | self._joined).all())
         return JointCommand(self._spec.joint_names, values, stamp, SOURCE + self.device)
 
     def _target(self, observation: Observation) -> np.ndarray:

@@ -117,6 +117,33 @@ def test_c6_hand_back_to_a_policy_that_moves_makes_no_step_above_the_limit():
     assert (loop.steps() <= ARM.velocity * ARM.period + 1e-12).all()
 
 
+def test_hand_back_to_a_policy_that_explores_ends():
+    loop, noise = Loop(), np.random.default_rng(0)
+    loop.claim("engaged")
+    loop.run(10, ARM.home[:COUNT])
+    loop.claim("released")
+    for _ in range(600):  # three seconds
+        loop.policy = np.clip(ARM.home[:COUNT] + 0.05 * noise.standard_normal(COUNT), ARM.lower, ARM.upper)
+        loop.tick()
+    assert loop.modes[-1] == "policy"
+    ramp = loop.modes.count("hand_back")
+    assert ramp * ARM.period > 0.9  # it gains speed first
+    assert (loop.steps()[: 10 + ramp] <= ARM.velocity * ARM.period + 1e-12).all()
+
+
+def test_hand_back_to_a_policy_that_pushes_on_a_blocked_arm_ends():
+    loop = Loop()
+    loop.claim("engaged")
+    loop.run(10, ARM.home[:COUNT])
+    loop.claim("released")
+    loop.policy = loop.policy.copy()
+    loop.policy[0] += 2 * ARM.lead[0]
+    for _ in range(600):
+        loop.tick()
+        loop.position = ARM.home.copy()
+    assert loop.modes[-1] == "policy"
+
+
 def test_letting_go_holds_in_the_middle_of_the_ramp_until_engaged_again_or_handed_back():
     loop = Loop()
     leader = ARM.home[:COUNT] + AWAY

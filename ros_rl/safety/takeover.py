@@ -173,11 +173,17 @@ class Takeover:
         return self._towards(self._wanted, stamp)
 
     def hand_back(self, action: JointCommand) -> JointCommand | None:
-        """Returns what to send for an action of the policy while its ramp lasts, or None where its observation is answered already.
+        """Returns what to send for an action of the policy while its ramp lasts, or None where it is not to be used.
 
-        An action that is not one finite value for each joint goes on unchanged, for the guard to reject.
+        That is where a person has answered its observation, or it is of another time. An action that is not one finite value for each joint goes on unchanged, for the guard to reject.
         """
-        if self._last is not None and action.stamp <= self._last.stamp:
+        observation, last = self._observation, self._last
+        if observation is None:  # nothing was sent for the person, so that there is nothing to go back from
+            self._returning = False
+            return action
+        if not abs(observation.stamp - action.stamp) <= self._timeout:
+            return None
+        if last is not None and last.source.startswith(SOURCE) and action.stamp <= last.stamp:
             return None
         try:
             wanted = action.in_order_of(self._spec)

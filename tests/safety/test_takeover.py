@@ -364,6 +364,26 @@ def test_the_same_observation_again_gets_the_same_answer():
     assert loop.takeover.hand_back(JointCommand(ARM.joint_names, loop.policy, loop.time, "policy")) is None
 
 
+def test_an_action_of_another_time_does_not_keep_the_hand_back_from_ending():
+    loop = Loop()
+    loop.claim("engaged")
+    loop.run(10, loop.policy)
+    loop.claim("released")
+    for stamp in (loop.time + 1e6, loop.time - 10.0, float("nan")):
+        assert loop.takeover.hand_back(JointCommand(ARM.joint_names, loop.policy, stamp, "policy")) is None
+    loop.run(1)
+    assert loop.modes[-1] == "policy"
+
+
+def test_hand_back_before_the_first_observation_lets_the_policy_act_at_once():
+    takeover = Takeover(ARM, timeout=0.5)
+    takeover.claim("leader", "engaged", 0.0)
+    takeover.claim("leader", "released", 0.1)
+    action = JointCommand(ARM.joint_names, ARM.home[:COUNT], 5.0, "policy")
+    assert takeover.hand_back(action) is action
+    assert takeover.mode == "policy"
+
+
 def test_an_effort_controlled_robot_is_held_by_its_hold_command():
     takeover = Takeover(CARTPOLE, timeout=0.5)
     takeover.claim("scripted", "engaged", 0.0)

@@ -117,6 +117,11 @@ class Takeover:
             self._claim, self._returning = "released", True
             self._wanted, self._began, self._problem = None, None, ""
 
+    def restart(self) -> None:
+        """Forgets commands and observations, but not who has the robot."""
+        self._forget()
+        self._observation = None
+
     def propose(self, command: JointCommand) -> None:
         """Takes a command of the device that has the robot; those of others, and stale ones, are left out.
 

@@ -342,6 +342,18 @@ def test_s5_time_that_jumps_back_starts_from_where_the_robot_is():
     assert loop.takeover.mode == "teleop"
 
 
+def test_a_restart_starts_from_where_the_robot_is_and_takes_it_from_nobody():
+    loop = Loop()
+    loop.claim("engaged")
+    loop.run(300, ARM.home[:COUNT] + AWAY)
+    loop.takeover.restart()
+    assert loop.takeover.mode == "hold"
+    loop.position = ARM.home.copy()
+    np.testing.assert_array_equal(loop.tick().values, ARM.home[:COUNT])
+    loop.tick(ARM.home[:COUNT] + AWAY)
+    assert loop.modes[-1] == "takeover"
+
+
 def test_in_lock_step_an_engaged_device_is_waited_for_and_only_its_answer_counts():
     takeover = Takeover(ARM, timeout=0.5, lockstep=True)
     observation = Loop().observation

@@ -79,9 +79,19 @@ class Takeover:
         return self._claim != "released"
 
     def reason(self, now: float) -> str:
-        """Returns why the robot holds, or what was refused of late; empty when there is nothing to say."""
+        """Returns why the robot holds or waits, or what was refused of late; empty when there is nothing to say."""
         when, refusal = self._refused
-        return self._problem or (refusal if now - when <= self._timeout else "")
+        return self._problem or self._silence(now) or (refusal if now - when <= self._timeout else "")
+
+    def _silence(self, now: float) -> str:
+        """Returns who is waited for in vain."""
+        if not self._lost(now):
+            return ""
+        if self.mode == "hand_back" and self._began is None:
+            return f"the policy has not answered since '{self.device}' handed back"
+        if self._observation is not None and self.waits(self._observation.stamp):
+            return f"waits for '{self.device}', which has been silent for more than {self._timeout:g} s"
+        return ""
 
     def claim(self, device: str, claim: str, now: float, reason: str = "") -> None:
         """Takes note of what a device says of itself; it repeats that while it lives.

@@ -367,6 +367,19 @@ def test_in_lock_step_an_engaged_device_is_waited_for_and_only_its_answer_counts
     assert not takeover.waits(0.005)
 
 
+def test_who_is_waited_for_in_vain_is_said():
+    takeover = Takeover(ARM, timeout=0.5, lockstep=True)
+    takeover.claim("leader", "engaged", 0.0)
+    takeover.observe(Loop().observation)
+    assert takeover.reason(0.4) == ""
+    assert takeover.reason(0.6) == "waits for 'leader', which has been silent for more than 0.5 s"
+    takeover.claim("leader", "released", 0.6)
+    assert takeover.reason(1.0) == ""
+    assert takeover.reason(1.2) == "the policy has not answered since 'leader' handed back"
+    takeover.hand_back(JointCommand(ARM.joint_names, ARM.home[:COUNT] + AWAY, 0.0, "policy"))
+    assert (takeover.mode, takeover.reason(1.2)) == ("hand_back", "")
+
+
 def test_the_same_observation_again_gets_the_same_answer():
     loop = Loop()
     loop.claim("engaged")

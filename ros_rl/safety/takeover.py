@@ -180,7 +180,9 @@ class Takeover:
         stamp = self._observation.stamp
         if self._last is not None and self._last.stamp == stamp and self._last.source.startswith(SOURCE):
             return self._last
-        if self._claim == "engaged" and not self._lockstep:
+        if names := self._not_finite():
+            self._hold(f"the measured position of {names} is not finite")
+        elif self._claim == "engaged" and not self._lockstep:
             if self._lost(now):
                 self._hold(f"'{self.device}' is lost: it has been silent for more than {self._timeout:g} s")
             elif self._wanted is not None and not stamp - self._newest <= self._timeout:
@@ -247,6 +249,8 @@ class Takeover:
         if self._began is None:
             self._began, self._met = stamp, self._spec.command_mode != "position"
             self._joined[:] = False
+        if self._not_finite():
+            return JointCommand(self._spec.joint_names, target, stamp, SOURCE + self.device)
         speed = 1.0 if self._met else np.clip((stamp - self._began) / EASE, 0.0, 1.0)
         values = self._limits.apply(wanted, target, position, velocity, speed)
         there = np.clip(wanted, *self._spec.command_limits)
@@ -270,5 +274,12 @@ class Takeover:
             return rest
         if self._began is None and not self._last.source.startswith(SOURCE):
             # What a policy asks for may be further away than the guard has let the robot's target go.
-            return np.clip(target, rest - self._spec.lead, rest + self._spec.lead)
+            return np.where(np.isfinite(rest), np.clip(target, rest - self._spec.lead, rest + self._spec.lead), target)
         return target
+
+    def _not_finite(self) -> str:
+        """Returns the joints of which nobody knows where they are, in position mode."""
+        if self._spec.command_mode != "position" or self._observation is None:
+            return ""
+        known = np.isfinite(self._observation.joint_position[: len(self._spec.joints)])
+        return "" if known.all() else ", ".join(name for name, is_known in zip(self._spec.joint_names, known, strict=True) if not is_known)

@@ -280,6 +280,27 @@ def test_c1_c2_what_is_no_command_is_rejected_whole_and_the_robot_held(case):
     assert (loop.steps() <= ARM.velocity * ARM.period + 1e-12).all()
 
 
+def test_c1_a_measured_position_that_is_not_finite_holds_the_last_target():
+    loop = Loop()
+    loop.claim("engaged")
+    loop.run(300, ARM.home[:COUNT] + 0.5 * AWAY)
+    held = loop.commands[-1].values
+    loop.position[0] = np.nan
+    np.testing.assert_array_equal(loop.tick(ARM.home[:COUNT]).values, held)
+    assert (loop.modes[-1], loop.takeover.reason(loop.time)) == ("hold", "the measured position of joint1 is not finite")
+    loop.run(300, ARM.home[:COUNT])
+    assert loop.modes[-1] == "teleop"
+    assert (loop.steps() <= ARM.velocity * ARM.period + 1e-12).all()
+
+
+def test_c1_a_takeover_begins_with_the_policy_s_target_where_nobody_knows_where_the_robot_is():
+    loop = Loop()
+    loop.run(3)
+    loop.claim("engaged")
+    loop.position[0] = np.nan
+    np.testing.assert_array_equal(loop.tick().values, loop.policy)
+
+
 def test_c8_stale_commands_are_discarded_by_their_stamp():
     loop = Loop()
     loop.claim("engaged")

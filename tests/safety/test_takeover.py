@@ -162,6 +162,50 @@ def test_letting_go_holds_in_the_middle_of_the_ramp_until_engaged_again_or_hande
     assert (loop.steps() <= ARM.velocity * ARM.period + 1e-12).all()
 
 
+def test_c6_every_takeover_gains_speed_anew():
+    loop = Loop()
+    loop.claim("engaged")
+    loop.run(300, ARM.home[:COUNT])
+    loop.tick(np.full(COUNT, np.nan))  # no command: the robot holds
+    loop.run(21, ARM.home[:COUNT] + AWAY)
+    assert loop.steps().max(axis=0)[0] == pytest.approx(0.1 * ARM.velocity[0] * ARM.period)  # a tenth of a second later
+
+
+def test_c7_an_arm_that_was_moved_while_time_went_on_is_held_where_it_is():
+    loop = Loop()
+    loop.claim("engaged")
+    loop.run(10, ARM.home[:COUNT])
+    loop.claim("holding")
+    loop.time += 10.0  # paused
+    loop.position[:COUNT] += 0.5 * ARM.lead
+    np.testing.assert_array_equal(loop.tick().values, loop.position[:COUNT])
+
+
+def test_c7_the_second_takeover_starts_near_the_robot_as_the_first_did():
+    loop = Loop()
+    loop.claim("engaged")
+    loop.run(3, loop.policy)
+    loop.claim("released")
+    loop.run(3)
+    assert loop.modes[-1] == "policy"
+    loop.policy = ARM.home[:COUNT] + 1.0
+    loop.run(1)
+    loop.position = ARM.home.copy()
+    loop.claim("engaged")
+    loop.tick()
+    assert (np.abs(loop.commands[-1].values - ARM.home[:COUNT]) <= ARM.lead + 1e-12).all()
+
+
+def test_c7_an_arm_that_is_pushed_away_while_held_makes_no_step_above_the_limit():
+    loop = Loop()
+    loop.claim("engaged")
+    loop.run(10, ARM.home[:COUNT])
+    loop.claim("released")
+    loop.position[:COUNT] += 1.5 * ARM.lead
+    loop.run(1)
+    assert (loop.steps() <= ARM.velocity * ARM.period + 1e-12).all()
+
+
 def test_a_device_that_falls_silent_is_lost_and_the_robot_held():
     loop = Loop()
     loop.claim("engaged")
@@ -361,6 +405,40 @@ def test_s5_time_that_jumps_back_starts_from_where_the_robot_is():
     assert loop.takeover.mode == "hold"
     loop.run(300, ARM.home[:COUNT] + AWAY)
     assert loop.takeover.mode == "teleop"
+
+
+def test_s5_a_reset_that_repeats_the_stamp_starts_from_where_the_robot_is():
+    takeover = Takeover(ARM, timeout=0.5)
+    takeover.claim("leader", "engaged", 0.0)
+    for position in (ARM.home, ARM.home + 0.1):
+        takeover.observe(Observation(0.0, position, *2 * [np.zeros_like(position)]))
+        command = takeover.command(0.0)
+        np.testing.assert_array_equal(command.values, position[:COUNT])
+        takeover.sent(command)
+
+
+def test_s5_a_hand_back_goes_on_within_a_second_after_time_has_jumped_back():
+    loop = Loop()
+    loop.time = 10.0
+    loop.claim("engaged")
+    loop.run(300, ARM.home[:COUNT] + AWAY)
+    loop.claim("released")
+    loop.run(3)
+    assert loop.modes[-1] == "hand_back"
+    loop.time = 0.0
+    loop.run(300)
+    assert loop.modes[-1] == "policy"
+
+
+def test_c1_an_action_that_is_none_goes_on_to_the_guard_and_ends_no_hand_back():
+    loop = Loop()
+    loop.claim("engaged")
+    loop.run(10, loop.policy)
+    loop.claim("released")
+    loop.time += ARM.period
+    action = JointCommand(ARM.joint_names, np.full(COUNT, np.nan), loop.time, "policy")
+    assert loop.takeover.hand_back(action) is action
+    assert loop.takeover.mode == "hand_back"
 
 
 def test_a_restart_starts_from_where_the_robot_is_and_takes_it_from_nobody():

@@ -55,7 +55,7 @@ class SafetyNode(StackNode):
         prior = self.value("prior") or self.value("robot")
         self._lockstep = self.value("lockstep")  # there the robot waits for as long as it takes
         self._stage = SafetyStage(self._spec, make_filter(self.value("filter"), self._spec, prior, self.value("outside")))
-        self._takeover = self._new_takeover()
+        self._takeover = Takeover(self._spec, self.value("teleop_timeout"), self._lockstep)
         self._mode = self._takeover.mode
         self._observed = False
         self._publisher = self.create_publisher(JointTrajectory, "joint_command", STREAM_QOS)
@@ -68,14 +68,12 @@ class SafetyNode(StackNode):
                 self.every(self._spec.period, self._bridge)
 
     def activate(self) -> None:
-        """Forgets what came while it was inactive."""
+        """Forgets what came while it was inactive, but not who has the robot."""
         self._observation = self._pending = self._halted = self._acted = self._early = None
         self._report, self._replaced = SafetyReport(), -math.inf
         self._stage.reset()
-        self._takeover = self._new_takeover()
-
-    def _new_takeover(self) -> Takeover:
-        return Takeover(self._spec, self.value("teleop_timeout"), self._lockstep)
+        assert self._takeover is not None
+        self._takeover.restart()
 
     def _observe(self) -> None:
         """Reads observations from now on. Not before they are needed: a topic that nobody reads costs every tick a callback."""
@@ -100,8 +98,6 @@ class SafetyNode(StackNode):
             self._send(observation, self._pending)
 
     def _on_claim(self, message: String) -> None:
-        if not self.active:
-            return
         try:
             said = json.loads(message.data)
             device, state, reason = str(said["device"]), str(said["state"]), str(said.get("reason", ""))

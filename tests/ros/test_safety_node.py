@@ -1,19 +1,25 @@
 """Tests of ros_rl.nodes.safety_node: the filter that the parameters name acts on every command, and says what it did."""
 
+import json
+
 import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
 from harness import value
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
+from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory
 
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import JointCommand
-from ros_rl.nodes.messages import COMMAND_QOS, to_joint_state, to_trajectory
+from ros_rl.nodes.messages import CLAIM_QOS, COMMAND_QOS, to_joint_state, to_trajectory
 from ros_rl.nodes.safety_node import SafetyNode
+from ros_rl.robots.spec import load_robot
 from ros_rl.safety.interface import SafetyReport
 from ros_rl.safety.prior import load_prior
+
+ARM = load_robot("arm")
 
 
 class Halving:
@@ -68,6 +74,69 @@ def test_the_filter_of_that_name_acts_and_its_interventions_are_counted(ros, sen
     assert send(3.0) == 1.5
     ros.until(lambda: status and value(status[-1], "interventions") == "1")
     assert value(status[-1], "margin") == "0.25"
+
+
+class Alone:
+    """The safety node of the arm, between a test's measurements, actions and claims."""
+
+    def __init__(self, ros, **arguments):
+        self._ros = ros
+        given = {"tasks": "arm_circle", "teleop_timeout": 10.0, "use_sim_time": "false", **arguments}
+        self.node = ros.up("arm", without=("hardware_node", "policy_node", "task_node"), **given)["safety_node"]
+        self.commands = ros.hear(JointTrajectory, "joint_command")
+        self.heard = []  # stamps of actions that the node has taken
+        self.node.trace = lambda place, stamp: self.heard.append(stamp)
+        self._states = ros.probe.create_publisher(JointState, "joint_states", COMMAND_QOS)
+        self._actions = ros.probe.create_publisher(JointTrajectory, "policy/action", COMMAND_QOS)
+        self._claims = ros.probe.create_publisher(String, "teleop/engaged", CLAIM_QOS)
+        ros.until(lambda: self._actions.get_subscription_count() and self._claims.get_subscription_count())
+
+    @property
+    def takeover(self):
+        return self.node._takeover
+
+    def claim(self, state, mode):
+        """Claims the robot, and waits until it is in that mode."""
+        self._claims.publish(String(data=json.dumps({"device": "mine", "state": state})))
+        self._ros.until(lambda: self.takeover.mode == mode)
+
+    def look(self, stamp, position=ARM.home):
+        """Shows the arm, and waits until the node has seen it."""
+        self._ros.until(self._states.get_subscription_count)
+        zero = np.zeros_like(position)
+        self._states.publish(to_joint_state(stamp, list(ARM.measured_names), position, zero, zero))
+        self._ros.until(lambda: self.node._observation is not None and self.node._observation.stamp == stamp)
+
+    def act(self, stamp, position=ARM.home):
+        """Sends an action of the policy, and waits until the node has taken it."""
+        count = len(self.heard)
+        command = JointCommand(ARM.joint_names, position[: len(ARM.joints)], stamp, "test")
+        self._actions.publish(to_trajectory(command, "position"))
+        self._ros.until(lambda: len(self.heard) > count)
+
+    def sent(self, count):
+        """Returns source and positions of the last command, once there are exactly that many."""
+        self._ros.until(lambda: len(self.commands) >= count)
+        assert len(self.commands) == count
+        return self.commands[-1].header.frame_id, list(self.commands[-1].points[0].positions)
+
+
+ARM_MOVED = ARM.home + 0.01  # m, rad
+
+
+def test_c6_a_safety_node_that_starts_anew_takes_the_robot_from_nobody(ros):
+    alone = Alone(ros)
+    alone.claim("holding", "hold")
+    alone.look(0.5)
+    home, moved = (list(position[: len(ARM.joints)]) for position in (ARM.home, ARM_MOVED))
+    assert alone.sent(1) == ("teleop:mine", home)
+    ros.change("safety_node", "deactivate", "activate")
+    assert alone.takeover.mode == "hold"
+    alone.act(0.5)
+    alone.look(0.51, ARM_MOVED)
+    assert alone.sent(2) == ("teleop:mine", moved)  # no target is left over that it would go back to
+    ros.change("safety_node", "deactivate")
+    alone.claim("released", "hand_back")  # nor does an inactive one miss that it is given back
 
 
 class Bench:

@@ -144,7 +144,7 @@ class SafetyNode(StackNode):
         action = from_trajectory(message, self._spec.command_mode)
         if self.trace is not None:
             self.trace("safety", action.stamp)
-        if not self.active or (self._takeover.claimed and self._observation is not None):
+        if not self.active or self._takeover.claimed:
             return
         if not self._stage.reads:
             self._send(None, action)

@@ -139,6 +139,17 @@ def test_c6_a_safety_node_that_starts_anew_takes_the_robot_from_nobody(ros):
     alone.claim("released", "hand_back")  # nor does an inactive one miss that it is given back
 
 
+def test_a_robot_that_is_claimed_gets_no_command_of_the_policy_before_its_first_observation(ros):
+    alone, diagnostics = Alone(ros), ros.diagnostics()
+    alone.claim("engaged", "hold")
+    alone.act(0.5)
+    alone.claim("released", "hand_back")
+    alone.act(0.51)
+    assert alone.sent(1)[0] == "test"
+    assert alone.takeover.mode == "policy"
+    ros.until(lambda: diagnostics("safety_node").message == "active")
+
+
 class Bench:
     """The safety node of the cart-pole, with the safe prior that ships, between a test's measurements and actions."""
 

@@ -103,9 +103,12 @@ class SafetyNode(StackNode):
             device, state, reason = str(said["device"]), str(said["state"]), str(said.get("reason", ""))
         except (ValueError, TypeError, KeyError, AttributeError):
             raise UserError(f'expected {{"device": name, "state": claim}}, got {message.data!r}') from None
+        waited = self._observation is not None and self._takeover.waits(self._observation.stamp)
         self._takeover.claim(device, state, time.monotonic(), reason)
         if self._takeover.claimed:
             self._observe()
+        if waited:
+            self._command_for_person()
         self._tell_mode()
 
     def _on_teleop(self, message: JointTrajectory) -> None:
@@ -146,7 +149,8 @@ class SafetyNode(StackNode):
             self.trace("safety", action.stamp)
         if not self.active or self._takeover.claimed:
             return
-        if not self._stage.reads:
+        # In lock-step the way back depends on the observation that the action answers, not on which of them comes first.
+        if not (self._stage.reads or (self._lockstep and self._takeover.mode == "hand_back")):
             self._send(None, action)
         elif self._observation is None or not 0.0 <= self._observation.stamp - action.stamp <= _LONGEST_ANSWER:
             self._pending = action  # overtook its observation, which is on its way

@@ -150,6 +150,27 @@ def test_a_robot_that_is_claimed_gets_no_command_of_the_policy_before_its_first_
     ros.until(lambda: diagnostics("safety_node").message == "active")
 
 
+def test_in_lock_step_letting_go_answers_the_observation_that_waits(ros):
+    alone = Alone(ros, lockstep=True)
+    alone.claim("engaged", "hold")
+    alone.look(0.5)
+    assert not alone.commands
+    alone.claim("holding", "hold")
+    assert alone.sent(1)[0] == "teleop:mine"
+
+
+def test_in_lock_step_an_action_that_overtakes_its_observation_waits_for_it_while_the_robot_is_handed_back(ros):
+    alone = Alone(ros, lockstep=True)
+    alone.claim("holding", "hold")
+    alone.look(0.5)
+    alone.claim("released", "hand_back")
+    alone.act(0.505, ARM_MOVED)
+    assert alone.takeover.mode == "hand_back"
+    assert len(alone.commands) == 1
+    alone.look(0.505, ARM_MOVED)
+    assert alone.sent(2)[0] == "teleop:mine"
+
+
 class Bench:
     """The safety node of the cart-pole, with the safe prior that ships, between a test's measurements and actions."""
 

@@ -237,8 +237,9 @@ class SafetyNode(StackNode):
             level, message = WARN, f"the safe action acts: {self._report.instead}"
         elif self._report.values.get("margin", 1.0) <= 0.0:
             level, message = WARN, "outside the certified set, the safe action acts"
-        elif self._takeover is not None and (reason := self._takeover.reason(time.monotonic())):
-            level, message = WARN, f"teleoperation: {reason}"
+        if self._takeover is not None and (reason := self._takeover.reason(time.monotonic())):
+            message = f"teleoperation: {reason}" if level == OK else f"{message}; teleoperation: {reason}"
+            level = max(level, WARN)
         status = DiagnosticStatus(name=self.value("filter"), level=level, message=message)
         values = {"interventions": self._interventions, "rejected": self._rejected, "compute_ms": f"{1e3 * self._compute_time:.3f}"}
         if (takeover := self._takeover) is not None:

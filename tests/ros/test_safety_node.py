@@ -98,7 +98,7 @@ class Alone:
     def claim(self, state, mode):
         """Claims the robot, and waits until it is in that mode."""
         self._claims.publish(String(data=json.dumps({"device": "mine", "state": state})))
-        self._ros.until(lambda: self.takeover.mode == mode)
+        self._ros.until(lambda: (self.takeover._claim, self.takeover.mode) == (state, mode))
 
     def look(self, stamp, position=ARM.home):
         """Shows the arm, and waits until the node has seen it."""
@@ -187,7 +187,20 @@ class Bench:
         self._states = ros.probe.create_publisher(JointState, "joint_states", COMMAND_QOS)
         self._actions = ros.probe.create_publisher(JointTrajectory, "policy/action", COMMAND_QOS)
         ros.until(lambda: self._states.get_subscription_count() and self._actions.get_subscription_count())
+        self._claims = ros.probe.create_publisher(String, "teleop/engaged", CLAIM_QOS)
+        self._person = ros.probe.create_publisher(JointTrajectory, "teleop/action", COMMAND_QOS)
+        ros.until(lambda: self._claims.get_subscription_count() and self._person.get_subscription_count())
         self._stamp = 0.0
+
+    def claim(self, state: str, mode: str) -> None:
+        """Claims the robot for a person, and waits until it is in that mode."""
+        self._claims.publish(String(data=json.dumps({"device": "mine", "state": state})))
+        self._ros.until(lambda: (self.node._takeover._claim, self.node._takeover.mode) == (state, mode))
+
+    def lead(self, force: float) -> None:
+        """Commands a force for the person, which acts from the next measurement on."""
+        self._person.publish(to_trajectory(JointCommand(("slider",), np.array([force]), self._stamp, "mine"), "effort"))
+        self._ros.until(lambda: self.node._takeover._wanted is not None and self.node._takeover._wanted[0] == force)
 
     def show(self, x: float) -> None:
         """Shows the cart at x m with its pole upright and at rest."""
@@ -353,6 +366,65 @@ def test_an_activation_is_a_new_episode(ros):
     status = bench.status("active")
     assert "margin" not in [entry.key for entry in status.values]
     assert bench.ask(0.45, 3.0) == 3.0
+
+
+def test_the_filter_acts_on_a_person_s_commands_too(ros):
+    bench = Bench(ros, teleop_timeout=10.0)
+    bench.ask(0.1, 3.0)
+    bench.claim("engaged", "hold")
+    bench.look(0.1)
+    bench.lead(2.0)
+    bench.look(0.1)
+    assert bench.forces(3) == [3.0, 0.0, 2.0]
+    bench.look(0.55)
+    assert bench.forces(4)[3] == pytest.approx(0.55 * GAIN)
+    bench.status("active", interventions=1)
+    assert {command.header.frame_id for command in bench.commands[1:]} == {"teleop:mine"}
+
+
+def test_a_person_s_commands_end_with_the_observations_and_come_again_with_them(ros):
+    bench = Bench(ros, teleop_timeout=10.0)
+    bench.ask(0.1, 3.0)
+    bench.claim("engaged", "hold")
+    bench.look(0.2)
+    bench.lead(2.0)
+    assert bench.forces(2) == [3.0, 0.0]
+    del bench.commands[:]
+    bench.tick(2.1)
+    bench.claim("holding", "hold")
+    # What the filter and what the person do is both said.
+    bench.status("the safe action acts: no observation comes; teleoperation: the dead-man switch of 'mine' is released")
+    for _ in range(5):
+        bench.tick(1.0)
+    bench.status("sends no command: no observation comes; teleoperation: ")
+    assert bench.forces(5) == pytest.approx([0.2 * GAIN] * 5)
+    bench.claim("engaged", "hold")
+    bench.lead(1.0)
+    bench.look(0.1)
+    assert bench.forces(6)[5:] == [1.0]
+
+
+def test_a_policy_that_answers_after_the_safe_action_has_gets_the_robot_back(ros):
+    bench, heard = Bench(ros, teleop_timeout=10.0), []
+    bench.node.trace = lambda place, stamp: heard.append(stamp)
+    bench.ask(0.1, 3.0)
+    bench.claim("engaged", "hold")
+    bench.look(0.1)
+    bench.claim("released", "hand_back")
+    bench.tick(1.0)
+    for _ in range(3):  # the policy hiccups
+        bench.look(0.1)
+        bench.tick(1.0)
+    assert bench.node._takeover.mode == "hand_back"
+    assert bench.status("the safe action acts: no action comes").level == DiagnosticStatus.WARN
+    for _ in range(5):  # it answers every observation just after the timer
+        bench.look(0.1)
+        bench.tick(1.0)
+        count = len(heard)
+        bench.propose(2.0)
+        ros.until(lambda count=count: len(heard) > count)
+    assert bench.node._takeover.mode == "policy"
+    assert bench.commands[-1].points[0].effort[0] == 2.0
 
 
 @pytest.mark.parametrize("name", ["autosafe", "simplex", "cbf"])

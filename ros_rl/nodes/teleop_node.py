@@ -15,10 +15,10 @@ from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 
 from ros_rl.errors import UserError
-from ros_rl.hardware.interface import Observation
+from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.nodes.assembler import ObservationAssembler
 from ros_rl.nodes.base import StackNode, run
-from ros_rl.nodes.messages import CLAIM_QOS, COMMAND_QOS, LATCHED_QOS, STREAM_QOS, to_trajectory
+from ros_rl.nodes.messages import CLAIM_QOS, COMMAND_QOS, LATCHED_QOS, STREAM_QOS, from_trajectory, to_trajectory
 from ros_rl.nodes.parameters import TELEOP_NODE
 from ros_rl.policies.actors import load_policy
 from ros_rl.robots.spec import RobotSpec, load_robot
@@ -44,6 +44,7 @@ class TeleopNode(StackNode):
         self.device: Device | None = None
         self._told: str | None = None
         self._last = Step("released")
+        self._sent: JointCommand | None = None  # what the robot got last, whoever gave it; None where that does not matter
         self._trouble: str | None = None  # what is wrong with the last message of the driver
 
     def configure(self) -> None:
@@ -60,6 +61,8 @@ class TeleopNode(StackNode):
         self._claims = self.create_publisher(String, "teleop/engaged", CLAIM_QOS)
         self._velocities = self.create_publisher(Twist, "cmd_vel", COMMAND_QOS) if self._walks else None
         self._task_services = {button: self.create_client(Trigger, f"task/{button}") for button in _TASK_BUTTONS}
+        if isinstance(mapping, CartesianMapping):
+            self.create_subscription(JointTrajectory, "joint_command", self._on_command, COMMAND_QOS)
         cameras = [spec.camera(name.split(".", 1)[1]) for name in self._needs if name.startswith("images.")]
         ObservationAssembler(self, spec, self._needs, cameras, self._on_observation, self.value("lockstep"))
         self.device = device  # whatever interrupts its opening, it is given back
@@ -127,6 +130,9 @@ class TeleopNode(StackNode):
 
         self.create_subscription(kind, self.value(topic), hand_on, COMMAND_QOS)
 
+    def _on_command(self, message: JointTrajectory) -> None:
+        self._sent = from_trajectory(message, self._spec.command_mode)
+
     def _on_instruction(self, message: String) -> None:
         self._told = message.data
 
@@ -136,7 +142,7 @@ class TeleopNode(StackNode):
         if "instruction" in self._needs and self._told is None:
             self.say("device", "waits for task/instruction")
             return
-        step = self._session.step(observation.told(np.zeros(3), self._told or ""), time.monotonic())
+        step = self._session.step(observation.told(np.zeros(3), self._told or ""), time.monotonic(), self._sent)
         if step.problem is not None and self._trouble is not None:
             step = replace(step, problem=self._trouble)
         self.say("device", step.problem)

@@ -1,6 +1,7 @@
 """From what a device says to a command for every joint of a robot."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 import pinocchio as pin
@@ -14,6 +15,7 @@ from ros_rl.teleop.device import Sample
 
 _FEW_JOINTS = 1e-2  # m/rad, rotation cost of an arm that cannot reach every pose
 _LARGEST_STEP = 0.05  # s; a longer gap between observations is not made up for
+_RECENT = 0.5  # s; a command that was sent longer ago says nothing of where the robot is to be
 
 
 class JointMapping:
@@ -21,6 +23,9 @@ class JointMapping:
 
     def __init__(self, spec: RobotSpec):
         self._spec = spec
+
+    def restart(self, sent: JointCommand | None) -> None:
+        """Does nothing: every sample says it all."""
 
     def command(self, sample: Sample, observation: Observation) -> JointCommand:
         """Returns the device's joints, with the stamp of the observation.
@@ -38,8 +43,8 @@ class CartesianMapping:
     """For devices that move the tool: by a twist, or towards a pose.
 
     The commanded joints follow the tool by differential inverse kinematics, within the limits of position and velocity and
-    slowed down near singularities. The tool starts from where the last command left it, or, where the robot is not near
-    that any more, from where it is. It does not leave the workspace, though it may come back into it.
+    slowed down near singularities. The tool starts from where the last command left it, whoever gave it, or, where the robot is
+    not near that any more, from where it is. It does not leave the workspace, though it may come back into it.
     """
 
     def __init__(self, spec: RobotSpec, speed: float, turn: float, workspace: Sequence[float]):
@@ -69,6 +74,16 @@ class CartesianMapping:
         )
         self._q: np.ndarray | None = None  # measured joints, of which the commanded ones are where they were told to go
         self._stamp = -np.inf
+        self._sent: JointCommand | None = None
+        self._gripper = np.array([spec.gripper is not None and name == spec.gripper.joint for name in spec.joint_names])
+
+    def restart(self, sent: JointCommand | None) -> None:
+        """Forgets where the tool was led: another may have moved the robot since.
+
+        Args:
+            sent: the command that the robot got last, where it is known: its arm does not sag, nor does its gripper let go.
+        """
+        self._q, self._sent = None, sent
 
     def command(self, sample: Sample, observation: Observation) -> JointCommand:
         """Returns the joints that take the tool one step further.
@@ -95,16 +110,25 @@ class CartesianMapping:
         """
         measured, count = observation.joint_position, len(self._spec.joints)
         if self._q is None or observation.stamp < self._stamp:
-            self._stamp = observation.stamp
-            return measured.copy()
+            held, self._stamp = self._last_sent(observation), observation.stamp
+        else:
+            held = self._q[:count]
+        q = measured.copy()
         # What pushes the arm does not leave a target behind that it would fall back to. The gripper stays where it was
         # told to be, however thick the thing it holds is.
-        away = np.abs(self._q[:count] - measured[:count])
-        gripper = np.array([self._spec.gripper is not None and name == self._spec.gripper.joint for name in self._spec.joint_names])
-        if (away[~gripper] > self._spec.lead[~gripper]).any():
+        near = (np.abs(held - measured[:count]) <= self._spec.lead) | self._gripper
+        q[:count] = np.where(near.all() | self._gripper, held, measured[:count])
+        if not near.all():
             self._stamp = observation.stamp
-            return measured.copy()
-        return np.concatenate([self._q[:count], measured[count:]])
+        return q
+
+    def _last_sent(self, observation: Observation) -> np.ndarray:
+        """Returns the joints that were commanded last, whoever did, or else where they are, shape (n,)."""
+        sent, self._sent = self._sent, None
+        if sent is not None and abs(observation.stamp - sent.stamp) <= _RECENT:
+            with suppress(UserError):  # a policy's, which the guard has rejected
+                return sent.in_order_of(self._spec)
+        return observation.joint_position[: len(self._spec.joints)]
 
     def _target(self, sample: Sample, q: np.ndarray, dt: float) -> Pose:
         here = self._model.frame_pose(self._tool, q)

@@ -16,6 +16,9 @@ OnRelease = Literal["hold", "hand_back"]
 class Mapping(Protocol):
     """From a sample to a command for the robot."""
 
+    def restart(self, sent: JointCommand | None) -> None:
+        """Begins anew with the next command; `sent` is the one that the robot got last, where that is known."""
+
     def command(self, sample: Sample, observation: Observation) -> JointCommand:
         """Returns the command that answers the observation.
 
@@ -63,8 +66,14 @@ class Session:
         self._claim: Claim = "released"
         self._blocked = False  # the switch has been pressed since the robot was handed back
 
-    def step(self, observation: Observation, now: float) -> Step:
-        """Reads the device and answers an observation; `now` (s) is the monotonic clock of this machine."""
+    def step(self, observation: Observation, now: float, sent: JointCommand | None = None) -> Step:
+        """Reads the device and answers an observation.
+
+        Args:
+            observation: the robot's newest.
+            now: s, on the monotonic clock of this machine.
+            sent: the command that the robot got last, whoever gave it; None: unknown.
+        """
         try:
             sample = self._device.read(observation, now)
         except DeviceLost as problem:
@@ -75,9 +84,11 @@ class Session:
             return self._hold(f"nothing usable has come from {self.name}")
         if not now - sample.stamp <= self._timeout:
             return self._hold(f"{self.name} has been silent for more than {self._timeout:g} s", sample.pressed)
-        self._claim = self._next(sample)
+        before, self._claim = self._claim, self._next(sample)
         if self._claim != "engaged":
             return Step(self._claim, pressed=sample.pressed)
+        if before != "engaged" and self._mapping is not None:
+            self._mapping.restart(sent)
         try:
             if self._mapping is None:
                 return Step("engaged", velocity=_velocity(sample), pressed=sample.pressed)

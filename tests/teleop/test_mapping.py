@@ -108,7 +108,8 @@ def test_near_a_singularity_the_joints_stay_slower_than_without_damping(name, di
     fastest = []
     for damped in (False, True):
         arm = Arm(spec)
-        arm.mapping._ik._singularity_damping = damped
+        if not damped:
+            arm.mapping._ik._singularity_damping = False
         fastest.append((arm.run(4.0, twist=twist).steps() / spec.velocity / spec.period).max())
     assert fastest[0] == pytest.approx(1.0)  # nothing but the limit holds them
     assert fastest[1] < 0.85
@@ -156,6 +157,57 @@ def test_taps_do_not_let_an_arm_sag_that_gives_way_under_its_load():
         arm.q[:7] -= 0.002
         arm.run(0.01, twist=np.zeros(6))
     np.testing.assert_allclose(arm.commands[-1], first, atol=1e-4)
+
+
+def policy(values, stamp):
+    return JointCommand(ARM.joint_names[::-1], np.asarray(values)[::-1], stamp, "policy")
+
+
+def test_c6_a_restart_goes_back_to_nothing_that_was_commanded_before():
+    arm = Arm().run(0.5, twist=np.array([0.0, 0.1, 0.0, 0.0, 0.0, 0.0]), gripper=0.0)
+    arm.q[:COUNT] += 0.9 * ARM.lead  # by the policy, to which the robot was given back
+    moved = arm.q[:COUNT].copy()
+    arm.mapping.restart(None)
+    arm.run(ARM.period, twist=np.zeros(6))
+    np.testing.assert_array_equal(arm.commands[-1], moved)
+
+
+def test_a_takeover_keeps_the_grip_of_the_policy_and_does_not_let_the_arm_sag():
+    arm = Arm()
+    arm.q[GRIPPER] = 0.0195  # a block is between the fingers
+    sent = ARM.home[:COUNT] + np.where(np.arange(COUNT) == GRIPPER, -0.04, 0.5 * ARM.lead)
+    arm.mapping.restart(policy(sent, -ARM.period))
+    arm.run(ARM.period, twist=np.zeros(6))
+    np.testing.assert_array_equal(arm.commands[-1], sent)
+    arm.q[:] = ARM.home
+    arm.q[GRIPPER] = 0.0195
+    arm.run(0.1, twist=np.zeros(6))
+    assert arm.commands[-1][GRIPPER] == sent[GRIPPER]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        policy(ARM.home[:COUNT] + 0.5 * ARM.lead, -1.0),  # long ago
+        policy(np.full(COUNT, np.nan), 0.0),
+    ],
+)
+def test_a_takeover_starts_from_where_the_arm_is_where_no_command_says_more(sent):
+    arm = Arm()
+    arm.mapping.restart(sent)
+    arm.run(ARM.period, twist=np.zeros(6))
+    np.testing.assert_array_equal(arm.commands[-1], ARM.home[:COUNT])
+
+
+def test_a_thing_in_the_gripper_does_not_stop_it_from_gripping():
+    arm = Arm()
+    for _ in range(100):
+        arm.run(ARM.period, twist=np.zeros(6), gripper=0.0)
+        arm.q[GRIPPER] = 0.0195
+    assert arm.commands[-1][GRIPPER] == 0.0
+    arm.q[0] += 0.5  # nor does a push at the arm
+    arm.run(ARM.period, twist=np.zeros(6))
+    assert arm.commands[-1][GRIPPER] == 0.0
 
 
 def test_an_arm_that_was_moved_meanwhile_is_taken_from_where_it_is():

@@ -81,6 +81,29 @@ def test_a_command_answers_the_observation_and_names_its_source():
     np.testing.assert_array_equal(step.command.values, HOME)
 
 
+class Memory:
+    """A mapping that remembers what it is told."""
+
+    def __init__(self):
+        self.sent = []
+
+    def restart(self, sent):
+        self.sent.append(sent)
+
+    def command(self, sample, observation):
+        return JointCommand(ARM.joint_names, HOME, observation.stamp)
+
+
+def test_c6_a_mapping_begins_anew_whenever_the_device_is_engaged():
+    device, mapping = Fake(), Memory()
+    running, sent = Session(device, mapping, timeout=0.5), []
+    for engaged in (True, True, False, True, True):
+        device.says = sample(engaged)
+        sent.append(JointCommand(ARM.joint_names, HOME, 0.0))
+        running.step(OBSERVATION, 0.1, sent[-1])
+    assert mapping.sent == [sent[0], sent[3]]
+
+
 @pytest.mark.parametrize("on_release", ["hold", "hand_back"])
 @pytest.mark.parametrize(
     ("says", "problem"),

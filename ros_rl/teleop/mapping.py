@@ -14,7 +14,7 @@ from ros_rl.robots.spec import RobotSpec
 from ros_rl.teleop.device import Sample
 
 _FEW_JOINTS = 1e-2  # m/rad, rotation cost of an arm that cannot reach every pose
-_LARGEST_STEP = 0.05  # s; a longer gap between observations is not made up for
+_LARGEST_STEP = 0.05  # s, or two control periods; a longer gap between observations is not made up for
 _RECENT = 0.5  # s; a command that was sent longer ago says nothing of where the robot is to be
 
 
@@ -92,7 +92,7 @@ class CartesianMapping:
             UserError: the sample has neither twist nor pose, is not finite, or is in a frame that the robot has not.
         """
         q = self._start(observation)
-        dt = min(max(observation.stamp - self._stamp, 0.0), _LARGEST_STEP)
+        dt = min(max(observation.stamp - self._stamp, 0.0), max(_LARGEST_STEP, 2.0 * self._spec.period))
         self._q, self._stamp = q, observation.stamp
         if dt > 0.0:
             target = self._target(sample, q, dt)

@@ -77,6 +77,16 @@ def test_a_twist_faster_than_the_speed_is_slowed_down():
     np.testing.assert_allclose(arm.pose.position - HOME.position, 0.05 * (0.4 - ARM.period) * np.array([0, 0.6, 0.8]), atol=2e-3)
 
 
+def test_a_robot_with_a_slow_control_rate_moves_at_the_same_speed_and_makes_up_for_no_gap():
+    arm = Arm(load_robot("arm", 5.0)).run(1.0, twist=np.array([0.0, 0.1, 0.0, 0.0, 0.0, 0.0]))
+    assert arm.pose.position[1] - HOME.position[1] == pytest.approx(0.1 * (1.0 - 0.2), rel=0.1)
+    for spec, longest in ((ARM, 0.05), (load_robot("arm", 5.0), 0.4)):
+        arm = Arm(spec).run(2 * spec.period, twist=np.zeros(6))
+        arm.time += 10.0
+        arm.run(spec.period, twist=np.array([0.0, 0.1, 0.0, 0.0, 0.0, 0.0]))
+        assert arm.pose.position[1] - HOME.position[1] == pytest.approx(0.1 * longest, rel=0.1)
+
+
 def test_a_pose_is_reached_at_the_speed_and_kept():
     goal = Pose(HOME.position + [0.0, 0.1, 0.05], pin.exp3(np.array([0.0, 0.0, 0.3])) @ HOME.rotation)
     arm = Arm(speed=0.25).run(0.3, pose=goal)

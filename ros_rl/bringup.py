@@ -227,7 +227,7 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
 def _check_device(values: Mapping[str, Any], robot: RobotSpec, demonstrator: str, simulated: bool) -> None:
     """Refuses here what the teleoperation node would refuse of the files that it is given."""
     if values["teleop"] == "joy":
-        read_mapping(values["joy_mapping"])
+        read_mapping(values["joy_mapping"], robot.read_urdf().links)
     elif values["teleop"] == "leader":
         if not values["calibration"]:
             raise UserError("teleop:=leader needs the calibration:= of the leader arm")

@@ -115,13 +115,14 @@ class Joy:
         self._buttons: tuple[int, ...] | None = None  # of the last message
         self._sample: Sample | None = None
         self._pressed: list[Button] = []
-        self._gripper: float | None = None
+        self._gripper: float | None = None  # asked for since the dead-man switch was pressed
+        self._open = True  # what the gripper was told last
         self._touched = -np.inf  # s
 
     def open(self) -> None:
         """Forgets what came before."""
         self._buttons = self._sample = self._gripper = None
-        self._pressed, self._touched = [], -np.inf
+        self._pressed, self._touched, self._open = [], -np.inf, True
 
     def receive(self, axes: Sequence[float], buttons: Sequence[int], now: float) -> None:
         """Takes a message of the driver; `now` (s) is when it came.
@@ -138,15 +139,12 @@ class Joy:
         newly = {index for index, (old, new) in enumerate(zip(before, buttons, strict=False)) if new and not old}
         self._buttons = tuple(buttons)
         self._pressed += [button for button, index in mapping.buttons.items() if index in newly]
-        if mapping.gripper in newly:
-            self._gripper = 1.0 if self._gripper == 0.0 else 0.0
-        if mapping.open in newly or mapping.close in newly:
-            self._gripper = 1.0 if mapping.open in newly else 0.0
         if deflections.any() or {mapping.gripper, mapping.open, mapping.close} & newly:
             self._touched = now
         if "hand_back" in self._pressed:
             self._touched = -np.inf
         engaged = bool(buttons[mapping.dead_man]) if mapping.dead_man is not None else now - self._touched <= _LINGER
+        self._grip(newly, engaged)
         self._sample = Sample(now, engaged, twist=deflections * self._scale, frame=mapping.frame, gripper=self._gripper)
 
     def read(self, observation: Observation, now: float) -> Sample | None:
@@ -159,6 +157,15 @@ class Joy:
 
     def close(self) -> None:
         """Does nothing: the driver has the device."""
+
+    def _grip(self, newly: set[int], engaged: bool) -> None:
+        """Follows the buttons of the gripper, which mean nothing while the dead-man switch is let go, nor later on."""
+        mapping = self._mapping
+        if not engaged:
+            self._gripper = None
+        elif {mapping.gripper, mapping.open, mapping.close} & newly:
+            self._open = mapping.open in newly or (mapping.gripper in newly and not self._open)
+            self._gripper = float(self._open)
 
     def _check(self, axes: Sequence[float], buttons: Sequence[int]) -> None:
         mapping = self._mapping

@@ -51,7 +51,8 @@ class Keyboard:
         self._terminal: int | None = None
         self._before: list[Any] = []
         self._engaged = False
-        self._gripper: float | None = None
+        self._gripper: float | None = None  # asked for since the keyboard was engaged
+        self._open = True  # what the gripper was told last
         self._until: dict[str, float] = {}  # s, by key
 
     def open(self) -> None:
@@ -76,7 +77,7 @@ class Keyboard:
         # Ctrl-\ and Ctrl-Z would leave the terminal as it is now to whatever comes next.
         mode[6][termios.VQUIT] = mode[6][termios.VSUSP] = b"\0"
         termios.tcsetattr(terminal, termios.TCSANOW, mode)
-        self._engaged, self._gripper, self._until = False, None, {}
+        self._engaged, self._gripper, self._open, self._until = False, None, True, {}
         if self._given is None:
             print(HELP, flush=True)
 
@@ -120,7 +121,8 @@ class Keyboard:
             if key in MOVES:
                 self._until[key], self._engaged = now + KEY_TIME, True
             elif key == "g":
-                self._gripper, self._engaged = (1.0 if self._gripper == 0.0 else 0.0), True
+                self._open, self._engaged = not self._open, True
+                self._gripper = float(self._open)
             elif key in " h":
-                self._until, self._engaged = {}, False
+                self._until, self._engaged, self._gripper = {}, False, None
         return tuple(PRESSES[key] for key in keys if key in PRESSES)

@@ -77,13 +77,18 @@ def test_a_button_counts_when_it_goes_down_and_once():
 def test_gripper_buttons():
     joy = Joy(MAPPINGS["gamepad"], 0.2, 0.8)
     axes = [0.0] * 8
-    assert read(joy, axes, pad()).gripper is None
-    assert read(joy, axes, pad(_0=1)).gripper == 0.0
-    assert read(joy, axes, pad()).gripper == 0.0
-    assert read(joy, axes, pad(_1=1)).gripper == 1.0
+    assert read(joy, axes, pad(_5=1)).gripper is None
+    assert read(joy, axes, pad(_5=1, _0=1)).gripper == 0.0
+    assert read(joy, axes, pad(_5=1)).gripper == 0.0
+    assert read(joy, axes, pad(_5=1, _1=1)).gripper == 1.0
+    assert read(joy, axes, pad()).gripper is None  # let go: as it is from now on
+    assert read(joy, axes, pad(_0=1)).gripper is None
+    assert read(joy, axes, pad(_5=1)).gripper is None
     toggled = Joy(MAPPINGS["spacemouse"], 0.2, 0.8)
     found = [read(toggled, [0.0] * 6, [pushed, 0]).gripper for pushed in (0, 1, 1, 0, 1, 0, 1)]
     assert found == [None, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0]
+    assert read(toggled, [0.0] * 6, [0, 0], now=2.0).gripper is None
+    assert read(toggled, [0.0] * 6, [1, 0], now=3.0).gripper == 1.0  # it was left closed
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,10 @@ def test_other_keys_press_buttons_and_the_gripper(terminal, keyboard):
     assert (sample.pressed, sample.engaged, sample.gripper) == ((), True, 0.0)
     os.write(terminal[0], b"g")
     assert keyboard.read(NOTHING, 0.2).gripper == 1.0
+    os.write(terminal[0], b"g w")
+    assert keyboard.read(NOTHING, 0.3).gripper is None  # let go, and engaged anew: as it is
+    os.write(terminal[0], b"g")
+    assert keyboard.read(NOTHING, 0.4).gripper == 1.0  # it was left closed
 
 
 def test_a_terminal_that_closes_is_a_lost_device(terminal, keyboard):

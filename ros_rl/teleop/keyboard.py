@@ -23,7 +23,10 @@ MOVES: Mapping[str, tuple[int, int]] = {  # index into the twist, and sign
     "u": (3, 1), "o": (3, -1), "i": (4, 1), "k": (4, -1), "j": (5, 1), "l": (5, -1),
 }  # fmt: skip
 PRESSES: Mapping[str, Button] = {"1": "start", "2": "success", "3": "failure", "4": "discard", "h": "hand_back"}
-_ESCAPES = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O.|.)?")  # arrows and the like are sent as several characters, some of them letters
+# Arrows, mice and the answers of a terminal are sent as several characters, some of them letters (ECMA-48), and may come in parts.
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|[^\[O])")
+_BEGUN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O)?$")
+_ESCAPE_TIME = 0.05  # s without a further character after which the key was Escape itself
 HELP = """\
 w s  forward, back      u o  roll      g      gripper
 a d  left, right        i k  pitch     space  let go: the robot holds
@@ -54,6 +57,7 @@ class Keyboard:
         self._gripper: float | None = None  # asked for since the keyboard was engaged
         self._open = True  # what the gripper was told last
         self._until: dict[str, float] = {}  # s, by key
+        self._begun, self._came = "", -np.inf  # of several characters, and when the last ones came, s
 
     def open(self) -> None:
         """Takes keys as they are pressed, unseen.
@@ -77,7 +81,7 @@ class Keyboard:
         # Ctrl-\ and Ctrl-Z would leave the terminal as it is now to whatever comes next.
         mode[6][termios.VQUIT] = mode[6][termios.VSUSP] = b"\0"
         termios.tcsetattr(terminal, termios.TCSANOW, mode)
-        self._engaged, self._gripper, self._open, self._until = False, None, True, {}
+        self._engaged, self._gripper, self._open, self._until, self._begun = False, None, True, {}, ""
         if self._given is None:
             print(HELP, flush=True)
 
@@ -87,7 +91,7 @@ class Keyboard:
         Raises:
             DeviceLost: the terminal was closed.
         """
-        pressed = self._press(self._typed(), now)
+        pressed = self._press(self._keys(self._typed(), now), now)
         twist = np.zeros(6)
         for key, until in self._until.items():
             if until > now:
@@ -114,7 +118,18 @@ class Keyboard:
         if not typed:
             self._engaged = False
             raise DeviceLost("its terminal was closed")
-        return _ESCAPES.sub("", typed.decode("utf-8", "ignore")).lower()
+        return typed.decode("utf-8", "ignore")
+
+    def _keys(self, typed: str, now: float) -> str:
+        """Returns the keys that are one character each."""
+        if typed:
+            whole = _ESCAPES.sub("", self._begun + typed)
+            begun = _BEGUN.search(whole)
+            self._begun, self._came = begun.group() if begun else "", now
+            return whole.removesuffix(self._begun).lower()
+        if now - self._came > _ESCAPE_TIME:
+            self._begun = ""
+        return ""
 
     def _press(self, keys: str, now: float) -> tuple[Button, ...]:
         for key in keys:

@@ -71,6 +71,24 @@ def test_arrows_and_function_keys_are_not_taken_for_their_letters(terminal, keyb
     assert not keyboard.read(NOTHING, 0.0).engaged
 
 
+@pytest.mark.parametrize("parts", [(b"\x1b", b"[D"), (b"\x1b[", b"1;5", b"D"), (b"\x1bO", b"D"), (b"\x1b[<0;35;12M\x1b[?1;2c",)])
+def test_what_a_terminal_sends_in_parts_or_by_itself_is_no_key(terminal, keyboard, parts):
+    for count, part in enumerate(parts):
+        os.write(terminal[0], part)
+        sample = keyboard.read(NOTHING, 0.01 * count)
+        assert (sample.engaged, sample.pressed) == (False, ())
+    os.write(terminal[0], b"d")
+    assert keyboard.read(NOTHING, 0.1).twist[1] == -0.2
+
+
+def test_escape_alone_swallows_no_key_that_comes_later(terminal, keyboard):
+    os.write(terminal[0], b"\x1b")
+    assert not keyboard.read(NOTHING, 0.0).engaged
+    assert not keyboard.read(NOTHING, 0.1).engaged
+    os.write(terminal[0], b"d")
+    assert keyboard.read(NOTHING, 0.2).twist[1] == -0.2
+
+
 def test_space_lets_go_and_h_hands_back(terminal, keyboard):
     os.write(terminal[0], b"w")
     assert keyboard.read(NOTHING, 0.0).engaged

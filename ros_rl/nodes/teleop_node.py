@@ -91,7 +91,7 @@ class TeleopNode(StackNode):
         if name == "keyboard":
             return Keyboard(*speeds)
         if name == "joy":
-            joy = Joy(read_mapping(self.value("joy_mapping")), *speeds)
+            joy = Joy(read_mapping(self.value("joy_mapping"), spec.read_urdf().links), *speeds)
             self._listen(JoyMessage, "joy_topic", lambda message, now: joy.receive(message.axes, message.buttons, now))
             return joy
         if name == "twist":

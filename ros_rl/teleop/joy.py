@@ -1,6 +1,6 @@
 """Gamepads and 3D mice: axes and buttons of a ROS joystick driver, by index, to a twist of the tool."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,7 +9,7 @@ import numpy as np
 import pydantic
 
 from ros_rl.config import STRICT, fault, read_yaml
-from ros_rl.errors import UserError
+from ros_rl.errors import UserError, unknown
 from ros_rl.hardware.interface import Observation
 from ros_rl.teleop.device import BUTTONS, Button, Sample
 
@@ -82,8 +82,8 @@ MAPPINGS: Mapping[str, JoyMapping] = {
 }
 
 
-def read_mapping(name: str) -> JoyMapping:
-    """Returns a mapping that ships, or reads one from a YAML file.
+def read_mapping(name: str, frames: Collection[str]) -> JoyMapping:
+    """Returns a mapping that ships, or reads one from a YAML file, for a robot with these links.
 
     Raises:
         UserError: there is no such mapping or file, or a mistake in it, named with its line.
@@ -100,6 +100,16 @@ def read_mapping(name: str) -> JoyMapping:
         if index is not None and seen.setdefault(index, key) != key:
             where = ("buttons", key) if key in BUTTONS else (key,)
             raise fault(path, where, f"button {index} is '{seen[index]}' already, it cannot be '{key}' too")
+    if not mapping.axes:
+        raise fault(path, ("axes",), "no axis moves the tool")
+    taken: dict[int, str] = {}
+    for direction, axis in mapping.axes.items():
+        if taken.setdefault(axis.index, direction) != direction:
+            raise fault(path, ("axes", direction), f"axis {axis.index} is '{taken[axis.index]}' already, it cannot be '{direction}' too")
+    if mapping.gripper is not None and (mapping.open, mapping.close) != (None, None):
+        raise fault(path, ("gripper",), "either one button 'gripper', or 'open' and 'close'")
+    if mapping.frame and mapping.frame not in frames:
+        raise fault(path, ("frame",), str(unknown("frame", mapping.frame, frames)))
     return mapping
 
 

@@ -72,6 +72,8 @@ def read_calibration(path: Path, spec: RobotSpec) -> Calibration:
         limits = spec.joints[spec.joint_names.index(joint)]
         if leader.stretch and not (math.isfinite(limits.lower) and math.isfinite(limits.upper)):
             raise fault(path, ("joints", name, "stretch"), f"joint '{joint}' has no limits to stretch the range over")
+        if leader.stretch and leader.offset != 0.0:
+            raise fault(path, ("joints", name, "offset"), f"'{name}' is stretched over its range, which leaves nothing for an offset")
     missing = [name for name in spec.joint_names if name not in followed]
     if missing:
         raise fault(path, ("joints",), f"no joint of the leader moves {', '.join(missing)} of robot '{spec.name}'")
@@ -112,6 +114,8 @@ class LeaderArm:
         self._sample = None
         if len(names) != len(positions):
             raise UserError(f"the leader tells {len(names)} names and {len(positions)} positions")
+        if twice := sorted({name for name in names if list(names).count(name) > 1} & set(self._calibration.joints)):
+            raise UserError(f"the leader tells {', '.join(twice)} twice")
         readings = dict(zip(names, positions, strict=True))
         wanted = self._calibration.joints
         missing = [name for name in wanted if name not in readings]

@@ -44,6 +44,7 @@ class TeleopNode(StackNode):
         self.device: Device | None = None
         self._told: str | None = None
         self._last = Step("released")
+        self._stepped = 0.0  # when the last observation was answered, s
         self._sent: JointCommand | None = None  # what the robot got last, whoever gave it; None where that does not matter
         self._trouble: str | None = None  # what is wrong with the last message of the driver
 
@@ -67,10 +68,12 @@ class TeleopNode(StackNode):
         ObservationAssembler(self, spec, self._needs, cameras, self._on_observation, self.value("lockstep"))
         self.device = device  # whatever interrupts its opening, it is given back
         device.open()
+        self.every(_HEARTBEAT, self._beat)
 
     def activate(self) -> None:
-        """Looks at the device from now on."""
-        self.every(_HEARTBEAT, self._claim)
+        """Looks at the device from now on; what was pressed before does not count."""
+        self._session.restart()
+        self._last, self._stepped = Step("released"), time.monotonic()
 
     def deactivate(self) -> None:
         """Lets go of the robot, which is then held."""
@@ -145,6 +148,7 @@ class TeleopNode(StackNode):
         step = self._session.step(observation.told(np.zeros(3), self._told or ""), time.monotonic(), self._sent)
         if step.problem is not None and self._trouble is not None:
             step = replace(step, problem=self._trouble)
+        self._stepped = time.monotonic()
         self.say("device", step.problem)
         before = self._last.claim
         changed, self._last = (step.claim, step.problem) != (self._last.claim, self._last.problem), step
@@ -159,6 +163,16 @@ class TeleopNode(StackNode):
         for button in step.pressed:
             if button in self._task_services:
                 self._press(button)
+
+    def _beat(self) -> None:
+        """Repeats the claim. The device is looked at only when an observation comes, so that none holds the robot."""
+        timeout = self.value("device_timeout")
+        if self._last.claim == "engaged" and not self.value("lockstep") and time.monotonic() - self._stepped > timeout:
+            self._last = self._session.hold(f"no observation has been answered for more than {timeout:g} s")
+            self.say("device", self._last.problem)
+            if self._walks:
+                self._drive(np.zeros(3))
+        self._claim()
 
     def _claim(self, always: bool = False) -> None:
         """Says whether the device has the robot.

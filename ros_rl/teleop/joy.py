@@ -117,6 +117,7 @@ class Joy:
     """The device; a node gives it the messages of the driver."""
 
     name = "joy"
+    has_switch = True
 
     def __init__(self, mapping: JoyMapping, speed: float, turn: float):
         """Takes the mapping, and the speeds at full deflection, m/s and rad/s."""

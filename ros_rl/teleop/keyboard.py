@@ -37,10 +37,11 @@ r f  up, down           j l  yaw       h      hand back to the policy
 class Keyboard:
     """The device. The first key that moves something engages it, space or a terminal that closes lets go of it.
 
-    The terminal is as before once it is closed, whatever ended the program, short of SIGKILL.
+    The terminal is as before once it is closed, also by Ctrl-C or SIGTERM.
     """
 
     name = "keyboard"
+    has_switch = True
 
     def __init__(self, speed: float, turn: float, terminal: int | None = None):
         """
@@ -53,6 +54,7 @@ class Keyboard:
         self._given = terminal
         self._terminal: int | None = None
         self._before: list[Any] = []
+        self._helped = False
         self._engaged = False
         self._gripper: float | None = None  # asked for since the keyboard was engaged
         self._open = True  # what the gripper was told last
@@ -74,7 +76,7 @@ class Keyboard:
                 raise wrong
             self._before = termios.tcgetattr(terminal)
             self._terminal = terminal
-            tty.setcbreak(terminal, termios.TCSANOW)
+            tty.setcbreak(terminal, termios.TCSAFLUSH)
             mode = termios.tcgetattr(terminal)
         except (OSError, ValueError, termios.error):
             raise wrong from None
@@ -82,8 +84,9 @@ class Keyboard:
         mode[6][termios.VQUIT] = mode[6][termios.VSUSP] = b"\0"
         termios.tcsetattr(terminal, termios.TCSANOW, mode)
         self._engaged, self._gripper, self._open, self._until, self._begun = False, None, True, {}, ""
-        if self._given is None:
+        if self._given is None and not self._helped:
             print(HELP, flush=True)
+            self._helped = True
 
     def read(self, observation: Observation, now: float) -> Sample:
         """Returns the keys that count now.

@@ -93,7 +93,7 @@ class LeaderArm:
         self._spec = spec
         self._calibration = calibration
         self._names = tuple(leader.joint or name for name, leader in calibration.joints.items())
-        self._has_switch = has_switch
+        self.has_switch = has_switch
         self._switch: tuple[float, bool] | None = None  # when it was told, and whether it is pressed
         self._sample: Sample | None = None
 
@@ -127,7 +127,7 @@ class LeaderArm:
     def read(self, observation: Observation, now: float) -> Sample | None:
         """Returns what the last joint state and the switch said; as old as the older of the two."""
         last = self._sample
-        if last is None or (self._has_switch and self._switch is None):
+        if last is None or (self.has_switch and self._switch is None):
             return None
         told, pressed = self._switch if self._switch is not None else (last.stamp, True)
         return Sample(min(last.stamp, told), pressed, joints=last.joints)

@@ -64,7 +64,19 @@ class Session:
         self._timeout = timeout
         self._on_release = on_release
         self._claim: Claim = "released"
-        self._blocked = False  # the switch has been pressed since the robot was handed back
+        self._blocked = False  # the switch has been pressed since the robot was handed back, or since before the restart
+        self._stuck = False  # it has not been seen let go since the restart
+        self._looked: float | None = None  # when the device was read last, s
+
+    def restart(self) -> None:
+        """Forgets what was: the device has not the robot, and its switch counts once it has been seen let go.
+
+        Raises:
+            UserError: the device cannot be used any more.
+        """
+        self._reopen()
+        self._claim, self._looked = "released", None
+        self._blocked = self._stuck = self._device.has_switch
 
     def step(self, observation: Observation, now: float, sent: JointCommand | None = None) -> Step:
         """Reads the device and answers an observation.
@@ -74,19 +86,23 @@ class Session:
             now: s, on the monotonic clock of this machine.
             sent: the command that the robot got last, whoever gave it; None: unknown.
         """
+        looked, self._looked = self._looked, now
         try:
+            if looked is not None and now - looked > self._timeout and self._device.has_switch:
+                self._reopen()  # what was typed or pressed while nobody looked must not act now
             sample = self._device.read(observation, now)
         except DeviceLost as problem:
-            return self._hold(f"{self.name} is lost: {problem}")
+            return self.hold(f"{self.name} is lost: {problem}")
         except UserError as problem:
-            return self._hold(str(problem))
+            return self.hold(str(problem))
         if sample is None:
-            return self._hold(f"nothing usable has come from {self.name}")
+            return self.hold(f"nothing usable has come from {self.name}")
         if not now - sample.stamp <= self._timeout:
-            return self._hold(f"{self.name} has been silent for more than {self._timeout:g} s", sample.pressed)
+            return self.hold(f"{self.name} has been silent for more than {self._timeout:g} s", sample.pressed)
         before, self._claim = self._claim, self._next(sample)
         if self._claim != "engaged":
-            return Step(self._claim, pressed=sample.pressed)
+            stuck = f"the dead-man switch of {self.name} is pressed since before it was looked at; let go of it once"
+            return Step(self._claim, pressed=sample.pressed, problem=stuck if self._stuck else None)
         if before != "engaged" and self._mapping is not None:
             self._mapping.restart(sent)
         try:
@@ -94,10 +110,15 @@ class Session:
                 return Step("engaged", velocity=_velocity(sample), pressed=sample.pressed)
             command = self._mapping.command(sample, observation)
         except UserError as problem:
-            return self._hold(str(problem), sample.pressed)
+            return self.hold(str(problem), sample.pressed)
         return Step("engaged", replace(command, source=self.name), pressed=sample.pressed)
 
+    def _reopen(self) -> None:
+        self._device.close()
+        self._device.open()
+
     def _next(self, sample: Sample) -> Claim:
+        self._stuck = self._stuck and sample.engaged
         self._blocked = sample.engaged and (self._blocked or "hand_back" in sample.pressed)
         if "hand_back" in sample.pressed:
             return "released"
@@ -107,8 +128,11 @@ class Session:
             return "released"
         return "holding"
 
-    def _hold(self, problem: str, pressed: tuple[Button, ...] = ()) -> Step:
-        """Losing a device never hands the robot back: a person may be close to it."""
+    def hold(self, problem: str, pressed: tuple[Button, ...] = ()) -> Step:
+        """Returns what follows where nothing can be done with the device; the reason is the `problem`.
+
+        Losing a device never hands the robot back: a person may be close to it.
+        """
         if self._claim == "engaged":
             self._claim = "holding"
         return Step(self._claim, pressed=pressed, problem=problem)

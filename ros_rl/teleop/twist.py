@@ -16,6 +16,7 @@ class TwistInput:
     """The device; a node gives it the messages. Messages that stop coming are its dead-man switch."""
 
     name = "twist"
+    has_switch = False
 
     def __init__(self, frames: Collection[str], units: Units, speed: float, turn: float, timeout: float):
         """

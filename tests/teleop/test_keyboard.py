@@ -2,7 +2,9 @@
 
 import os
 import pty
+import select
 import termios
+import tty
 from contextlib import suppress
 
 import numpy as np
@@ -44,6 +46,17 @@ def test_the_terminal_is_as_before_once_it_is_closed(terminal):
     keyboard.close()
     keyboard.close()
     assert termios.tcgetattr(terminal[1]) == before
+
+
+def test_what_was_typed_before_does_not_count(terminal):
+    tty.setcbreak(terminal[1])
+    os.write(terminal[0], b"w12")
+    assert select.select([terminal[1]], [], [], 60.0)[0]  # they are there
+    keyboard = Keyboard(0.2, 0.8, terminal[1])
+    keyboard.open()
+    sample = keyboard.read(NOTHING, 0.0)
+    keyboard.close()
+    assert (sample.engaged, sample.pressed) == (False, ())
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,13 @@ class Fake:
 
     name = "fake"
 
-    def __init__(self):
+    def __init__(self, has_switch=True):
         self.says = None
+        self.has_switch = has_switch
+        self.opened = 0
 
     def open(self):
-        pass
+        self.opened += 1
 
     def read(self, observation, now):
         if isinstance(self.says, Exception):
@@ -79,6 +81,30 @@ def test_a_command_answers_the_observation_and_names_its_source():
     step = running.step(OBSERVATION, 7.1)
     assert (step.command.stamp, step.command.source, step.pressed, step.problem) == (0.5, "left hand", ("success",), None)
     np.testing.assert_array_equal(step.command.values, HOME)
+
+
+def test_after_a_restart_a_switch_has_to_be_let_go_first():
+    device, running = session()
+    assert claims(device, running, sample(True)) == ["engaged"]
+    running.restart()
+    assert device.opened == 1
+    assert claims(device, running, sample(True)) == ["released"]
+    assert "the dead-man switch of fake is pressed since before" in running.step(OBSERVATION, 0.1).problem
+    assert claims(device, running, sample(False)) == ["released"]
+    assert running.step(OBSERVATION, 0.1).problem is None
+    assert claims(device, running, sample(True)) == ["engaged"]
+    always = Fake(has_switch=False)
+    running = Session(always, JointMapping(ARM), timeout=0.5)
+    running.restart()
+    assert claims(always, running, sample(True)) == ["engaged"]
+
+
+def test_what_was_pressed_while_nobody_looked_is_forgotten():
+    device, running = session()
+    device.says = sample(True)
+    for now, opened in ((0.0, 0), (0.5, 0), (1.1, 1)):
+        running.step(OBSERVATION, now)
+        assert device.opened == opened
 
 
 class Memory:

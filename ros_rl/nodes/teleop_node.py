@@ -26,7 +26,7 @@ from ros_rl.teleop.device import Button, Device
 from ros_rl.teleop.joy import Joy, read_mapping
 from ros_rl.teleop.keyboard import Keyboard
 from ros_rl.teleop.leader import LeaderArm, read_calibration
-from ros_rl.teleop.mapping import CartesianMapping, JointMapping
+from ros_rl.teleop.mapping import CartesianMapping, JointMapping, VelocityMapping
 from ros_rl.teleop.scripted import Demonstrator
 from ros_rl.teleop.session import Session, Step
 from ros_rl.teleop.twist import TwistInput
@@ -56,7 +56,7 @@ class TeleopNode(StackNode):
         self._told = self.value("instruction") or None
         device = self._make_device(self.value("device"), spec)
         self._walks = spec.floating_base and self.value("device") in ("keyboard", "joy", "twist")
-        mapping = None if self._walks else self._make_mapping(spec)
+        mapping = self._make_mapping(spec)
         self._session = Session(device, mapping, self.value("device_timeout"), self.value("on_release"), self.value("device_name"))
         self._actions = self.create_publisher(JointTrajectory, "teleop/action", STREAM_QOS)
         self._claims = self.create_publisher(String, "teleop/engaged", CLAIM_QOS)
@@ -116,7 +116,9 @@ class TeleopNode(StackNode):
         self.create_subscription(String, "task/instruction", self._on_instruction, LATCHED_QOS)
         return Demonstrator(policy, self.value("seed"))
 
-    def _make_mapping(self, spec: RobotSpec) -> CartesianMapping | JointMapping:
+    def _make_mapping(self, spec: RobotSpec) -> CartesianMapping | JointMapping | VelocityMapping:
+        if self._walks:
+            return VelocityMapping(spec, self.value("linear_speed"), self.value("angular_speed"))
         if self.value("device") in ("leader", "scripted"):
             return JointMapping(spec)
         return CartesianMapping(spec, self.value("linear_speed"), self.value("angular_speed"), self.value("workspace"))

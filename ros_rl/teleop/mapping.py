@@ -39,6 +39,27 @@ class JointMapping:
         return JointCommand(self._spec.joint_names, values, observation.stamp)
 
 
+class VelocityMapping:
+    """For walking robots: a twist of the base becomes the target velocity of its policy."""
+
+    def __init__(self, spec: RobotSpec, speed: float, turn: float):
+        """Takes the robot and its greatest speeds, m/s over ground and rad/s."""
+        self._root = spec.read_urdf().root
+        self._speed, self._turn = speed, turn
+
+    def velocity(self, sample: Sample) -> np.ndarray:
+        """Returns forward m/s, left m/s and turn rad/s, shape (3,).
+
+        Raises:
+            UserError: the sample has no finite twist, or one in the axes of another link than the base.
+        """
+        if sample.twist is None or np.shape(sample.twist) != (6,) or not np.isfinite(sample.twist).all():
+            raise UserError(f"a walking robot needs a twist of six finite numbers, got {sample.twist}")
+        if sample.frame not in ("", self._root):
+            raise UserError(f"a walking robot needs a twist in the axes of its base '{self._root}', got one of '{sample.frame}'")
+        return np.concatenate([_at_most(sample.twist[:2], self._speed), _at_most(sample.twist[5:], self._turn)])
+
+
 class CartesianMapping:
     """For devices that move the tool: by a twist, or towards a pose.
 

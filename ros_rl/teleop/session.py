@@ -9,6 +9,7 @@ from ros_rl.errors import UserError
 from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.safety.takeover import Claim
 from ros_rl.teleop.device import Button, Device, DeviceLost, Sample
+from ros_rl.teleop.mapping import VelocityMapping
 
 OnRelease = Literal["hold", "hand_back"]
 
@@ -49,11 +50,11 @@ class Session:
     let go before it claims anew.
     """
 
-    def __init__(self, device: Device, mapping: Mapping | None, timeout: float, on_release: OnRelease = "hold", name: str = ""):
+    def __init__(self, device: Device, mapping: Mapping | VelocityMapping, timeout: float, on_release: OnRelease = "hold", name: str = ""):
         """
         Args:
             device: what a person has in hand.
-            mapping: to the robot's joints; None for a walking robot, whose legs its policy moves.
+            mapping: to the robot's joints, or to the velocity of a walking robot, whose legs its policy moves.
             timeout: seconds without a new sample after which the device counts as lost.
             on_release: what letting go of the dead-man switch does.
             name: the source of its commands; the device's own if empty.
@@ -103,11 +104,11 @@ class Session:
         if self._claim != "engaged":
             stuck = f"the dead-man switch of {self.name} is pressed since before it was looked at; let go of it once"
             return Step(self._claim, pressed=sample.pressed, problem=stuck if self._stuck else None)
-        if before != "engaged" and self._mapping is not None:
+        if before != "engaged" and not isinstance(self._mapping, VelocityMapping):
             self._mapping.restart(sent)
         try:
-            if self._mapping is None:
-                return Step("engaged", velocity=_velocity(sample), pressed=sample.pressed)
+            if isinstance(self._mapping, VelocityMapping):
+                return Step("engaged", velocity=self._mapping.velocity(sample), pressed=sample.pressed)
             command = self._mapping.command(sample, observation)
         except UserError as problem:
             return self.hold(str(problem), sample.pressed)
@@ -136,14 +137,3 @@ class Session:
         if self._claim == "engaged":
             self._claim = "holding"
         return Step(self._claim, pressed=pressed, problem=problem)
-
-
-def _velocity(sample: Sample) -> np.ndarray:
-    """Returns what a walking robot is to do, shape (3,).
-
-    Raises:
-        UserError: the sample has no finite twist.
-    """
-    if sample.twist is None or np.shape(sample.twist) != (6,) or not np.isfinite(sample.twist).all():
-        raise UserError(f"a walking robot needs a twist of six finite numbers, got {sample.twist}")
-    return sample.twist[[0, 1, 5]]

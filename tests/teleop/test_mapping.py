@@ -11,7 +11,7 @@ from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.robots.model import Pose, RobotModel
 from ros_rl.robots.spec import load_robot
 from ros_rl.teleop.device import Sample
-from ros_rl.teleop.mapping import CartesianMapping, JointMapping
+from ros_rl.teleop.mapping import CartesianMapping, JointMapping, VelocityMapping
 
 ARM = load_robot("arm")
 MODEL = RobotModel(ARM)
@@ -286,3 +286,12 @@ def test_joints_pass_by_name_with_the_stamp_of_the_observation():
     np.testing.assert_array_equal(command.values, np.arange(8.0)[::-1])
     with pytest.raises(UserError, match="the device tells no joints"):
         JointMapping(ARM).command(Sample(0.0, True), observation)
+
+
+def test_a_walking_robot_is_not_faster_than_its_speeds_and_moves_in_the_axes_of_its_base():
+    spec = load_robot("quadruped")
+    mapping, twist = VelocityMapping(spec, 0.5, 1.0), np.array([3.0, 4.0, 9.0, 9.0, 9.0, -99.0])
+    for frame in ("", spec.read_urdf().root):
+        np.testing.assert_allclose(mapping.velocity(Sample(0.0, True, twist=twist, frame=frame)), [0.3, 0.4, -1.0])
+    with pytest.raises(UserError, match="a twist in the axes of its base"):
+        mapping.velocity(Sample(0.0, True, twist=twist, frame="FL_foot"))

@@ -7,7 +7,7 @@ from ros_rl.errors import UserError
 from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.robots.spec import load_robot
 from ros_rl.teleop.device import DeviceLost, Sample
-from ros_rl.teleop.mapping import JointMapping
+from ros_rl.teleop.mapping import JointMapping, VelocityMapping
 from ros_rl.teleop.session import Session
 
 ARM = load_robot("arm")
@@ -167,7 +167,7 @@ def test_c2_a_misspelt_joint_is_refused_with_both_lists():
 
 def test_a_walking_robot_gets_the_velocity_of_the_twist_or_none_at_all():
     device = Fake()
-    running = Session(device, None, timeout=0.5)
+    running = Session(device, VelocityMapping(load_robot("quadruped"), 10.0, 10.0), timeout=0.5)
     device.says = sample(True, twist=np.arange(1.0, 7.0))
     np.testing.assert_array_equal(running.step(OBSERVATION, 0.1).velocity, [1.0, 2.0, 6.0])
     device.says = sample(True, twist=np.array([np.nan, 0, 0, 0, 0, 0]))

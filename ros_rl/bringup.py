@@ -17,6 +17,7 @@ from ros_rl.safety.prior import load_prior
 from ros_rl.sim.task import Task, load_task
 from ros_rl.teleop.joy import read_mapping
 from ros_rl.teleop.leader import read_calibration
+from ros_rl.teleop.twist import check_release
 from ros_rl.web.server import check_can_serve
 
 if TYPE_CHECKING:
@@ -228,6 +229,8 @@ def _check_device(values: Mapping[str, Any], robot: RobotSpec, demonstrator: str
     """Refuses here what the teleoperation node would refuse of the files that it is given."""
     if values["teleop"] == "joy":
         read_mapping(values["joy_mapping"], robot.read_urdf().links)
+    elif values["teleop"] == "twist":
+        check_release(values["on_release"])
     elif values["teleop"] == "leader":
         if not values["calibration"]:
             raise UserError("teleop:=leader needs the calibration:= of the leader arm")

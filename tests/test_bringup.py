@@ -100,7 +100,7 @@ def test_an_argument_reaches_every_node_that_has_it(name):
         text = ARGUMENTS[name].choices[-1]
     where = {"mode": "robot"} if name in ROBOT_ONLY else {"tasks": "none", "policy": "arm_circle"} if name == "scene" else {}
     where |= {"web": "true"} if name == "web_port" else {}
-    where |= {"teleop": "twist"} if name in TELEOP_ONLY else {}
+    where |= {"teleop": "scripted"} if name in TELEOP_ONLY else {}
     given = parameters(graph("arm", {"tasks": "arm_circle", **where, name: text}))
     owners = [node for node, table in NODES.items() if node in given and any(p.name == name for p in table)]
     assert owners
@@ -230,6 +230,11 @@ REFUSED = {
     "two scenes": ("arm", {"scene": "floor"}, "scene is for tasks:=none; a task brings its own scene"),
     "an unknown device": ("arm", {"teleop": "mouse"}, "unknown value of teleop 'mouse'"),
     "no device to be told of": ("arm", {"joy_topic": "pad"}, "joy_topic has no effect without teleop:="),
+    "a publisher that dies hands back": (
+        "arm",
+        {"teleop": "twist", "on_release": "hand_back"},
+        "on_release:=hand_back is not for twist: a publisher that died",
+    ),
     "no such mapping": ("arm", {"teleop": "joy", "joy_mapping": "pad"}, "unknown joy_mapping 'pad' (known: gamepad, spacemouse, or a path"),
     "no calibration": ("arm", {"teleop": "leader"}, "teleop:=leader needs the calibration:= of the leader arm"),
     "no such calibration": ("arm", {"teleop": "leader", "calibration": "no.yaml"}, "no.yaml: cannot be read"),

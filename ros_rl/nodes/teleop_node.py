@@ -29,7 +29,7 @@ from ros_rl.teleop.leader import LeaderArm, read_calibration
 from ros_rl.teleop.mapping import CartesianMapping, JointMapping, VelocityMapping
 from ros_rl.teleop.scripted import Demonstrator
 from ros_rl.teleop.session import Session, Step
-from ros_rl.teleop.twist import TwistInput
+from ros_rl.teleop.twist import TwistInput, check_release
 
 _HEARTBEAT = 0.1  # s
 _TASK_BUTTONS: tuple[Button, ...] = ("start", "success", "failure", "discard")
@@ -98,6 +98,7 @@ class TeleopNode(StackNode):
             self._listen(JoyMessage, "joy_topic", lambda message, now: joy.receive(message.axes, message.buttons, now))
             return joy
         if name == "twist":
+            check_release(self.value("on_release"))
             frames = spec.read_urdf().links
             twist = TwistInput(frames, self.value("twist_units"), *speeds, self.value("device_timeout"))
             self._listen(TwistStamped, "twist_topic", lambda message, now: twist.receive(message.header.frame_id, _six(message.twist), now))

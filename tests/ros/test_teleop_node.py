@@ -292,12 +292,13 @@ def test_a_scripted_demonstrator_takes_the_robot_without_a_person(ros):
     [
         ("device:=keyboard", "the keyboard needs a terminal of its own: run 'ros-rl teleop keyboard BRINGUP'"),
         ("device:=mouse", "unknown value of device 'mouse'"),
+        ("device:=twist -p on_release:=hand_back", "on_release:=hand_back is not for twist"),
         ("device:=leader", "the parameter 'calibration' is empty"),
         ("robot:=cartpole", "robot 'cartpole' has no tool_frame in its robot.yaml, so that no tool can be moved"),
     ],
 )
 def test_what_cannot_work_is_one_line_and_exit_code_2(domain, argument, problem):
-    result = run_node("teleop_node", argument)
+    result = run_node("teleop_node", *argument.split(" -p "))
     assert result.returncode == 2
     assert problem in result.stderr
     assert len(result.stderr.splitlines()) == 1

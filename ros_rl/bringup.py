@@ -17,6 +17,7 @@ from ros_rl.safety.prior import load_prior
 from ros_rl.sim.task import Task, load_task
 from ros_rl.teleop.joy import read_mapping
 from ros_rl.teleop.leader import read_calibration
+from ros_rl.teleop.mapping import check_tool
 from ros_rl.teleop.twist import check_release
 from ros_rl.web.server import check_can_serve
 
@@ -227,6 +228,8 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
 
 def _check_device(values: Mapping[str, Any], robot: RobotSpec, demonstrator: str, simulated: bool) -> None:
     """Refuses here what the teleoperation node would refuse of the files that it is given."""
+    if values["teleop"] not in ("none", "leader", "scripted") and not robot.floating_base:
+        check_tool(robot, values["workspace"])
     if values["teleop"] == "joy":
         read_mapping(values["joy_mapping"], robot.read_urdf().links)
     elif values["teleop"] == "twist":

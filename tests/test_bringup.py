@@ -235,6 +235,8 @@ REFUSED = {
         {"teleop": "twist", "on_release": "hand_back"},
         "on_release:=hand_back is not for twist: a publisher that died",
     ),
+    "no tool to be moved": ("cartpole", {"teleop": "joy"}, "robot 'cartpole' has no tool_frame in its robot.yaml"),
+    "no room to move in": ("arm", {"teleop": "joy", "workspace": "1,1,1,0,0,0"}, "workspace must be least x, y, z, then greatest"),
     "no such mapping": ("arm", {"teleop": "joy", "joy_mapping": "pad"}, "unknown joy_mapping 'pad' (known: gamepad, spacemouse, or a path"),
     "no calibration": ("arm", {"teleop": "leader"}, "teleop:=leader needs the calibration:= of the leader arm"),
     "no such calibration": ("arm", {"teleop": "leader", "calibration": "no.yaml"}, "no.yaml: cannot be read"),

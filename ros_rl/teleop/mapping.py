@@ -79,15 +79,12 @@ class CartesianMapping:
         Raises:
             UserError: the robot has no tool, or takes no positions, or the workspace is empty.
         """
-        if spec.tool_frame is None or spec.command_mode != "position":
-            lacks = "tool_frame" if spec.tool_frame is None else "command_mode position"
-            raise UserError(f"robot '{spec.name}' has no {lacks} in its robot.yaml, so that no tool can be moved; use leader or scripted")
+        check_tool(spec, workspace)
+        assert spec.tool_frame is not None
         self._spec = spec
         self._tool = spec.tool_frame
         self._speed, self._turn = speed, turn
         self._lower, self._upper = np.array(workspace[:3]), np.array(workspace[3:])
-        if not (self._lower < self._upper).all():
-            raise UserError(f"workspace must be least x, y, z, then greatest x, y, z, got {list(workspace)}")
         self._model = RobotModel(spec)
         carrying = len(spec.joints) - (spec.gripper is not None)
         self._ik = DifferentialIK(
@@ -181,6 +178,19 @@ class CartesianMapping:
         step = self._spec.velocity[index] * dt
         q[index] = np.clip(goal, q[index] - step, q[index] + step)
         return q
+
+
+def check_tool(spec: RobotSpec, workspace: Sequence[float]) -> None:
+    """Refuses a robot or a workspace in which no tool can be moved; arguments as of `CartesianMapping`.
+
+    Raises:
+        UserError: the robot has no tool, or takes no positions, or the workspace is empty.
+    """
+    if spec.tool_frame is None or spec.command_mode != "position":
+        lacks = "tool_frame" if spec.tool_frame is None else "command_mode position"
+        raise UserError(f"robot '{spec.name}' has no {lacks} in its robot.yaml, so that no tool can be moved; use leader or scripted")
+    if not (np.array(workspace[:3]) < np.array(workspace[3:])).all():
+        raise UserError(f"workspace must be least x, y, z, then greatest x, y, z, got {list(workspace)}")
 
 
 def _at_most(vector: np.ndarray, length: float) -> np.ndarray:

@@ -237,6 +237,7 @@ REFUSED = {
     ),
     "no tool to be moved": ("cartpole", {"teleop": "joy"}, "robot 'cartpole' has no tool_frame in its robot.yaml"),
     "no room to move in": ("arm", {"teleop": "joy", "workspace": "1,1,1,0,0,0"}, "workspace must be least x, y, z, then greatest"),
+    "a timeout below the heartbeat": ("arm", {"teleop_timeout": "0.1"}, "teleop_timeout must be a number from 0.3 to 10, got 0.1"),
     "no such mapping": ("arm", {"teleop": "joy", "joy_mapping": "pad"}, "unknown joy_mapping 'pad' (known: gamepad, spacemouse, or a path"),
     "no calibration": ("arm", {"teleop": "leader"}, "teleop:=leader needs the calibration:= of the leader arm"),
     "no such calibration": ("arm", {"teleop": "leader", "calibration": "no.yaml"}, "no.yaml: cannot be read"),

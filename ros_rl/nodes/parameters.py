@@ -176,7 +176,7 @@ SAFETY_NODE = (
         0.5,
         "Silence after which a teleoperation device counts as lost and the robot is held; also the greatest age of its commands.",
         "s",
-        minimum=0.01,
+        minimum=0.3,
         maximum=10.0,
     ),
     LOCKSTEP,

@@ -100,7 +100,7 @@ def test_an_argument_reaches_every_node_that_has_it(name):
         text = ARGUMENTS[name].choices[-1]
     where = {"mode": "robot"} if name in ROBOT_ONLY else {"tasks": "none", "policy": "arm_circle"} if name == "scene" else {}
     where |= {"web": "true"} if name == "web_port" else {}
-    where |= {"teleop": "scripted"} if name in TELEOP_ONLY else {}
+    where |= {"teleop": "joy" if name == "on_release" else "twist"} if name in TELEOP_ONLY else {}
     given = parameters(graph("arm", {"tasks": "arm_circle", **where, name: text}))
     owners = [node for node, table in NODES.items() if node in given and any(p.name == name for p in table)]
     assert owners
@@ -237,7 +237,7 @@ REFUSED = {
     ),
     "no tool to be moved": ("cartpole", {"teleop": "joy"}, "robot 'cartpole' has no tool_frame in its robot.yaml"),
     "no room to move in": ("arm", {"teleop": "joy", "workspace": "1,1,1,0,0,0"}, "workspace must be least x, y, z, then greatest"),
-    "a timeout below the heartbeat": ("arm", {"teleop_timeout": "0.1"}, "teleop_timeout must be a number from 0.3 to 10, got 0.1"),
+    "a timeout below the heartbeat": ("arm", {"teleop_timeout": "0.1"}, "teleop_timeout must be a number in s from 0.3 to 10, got 0.1"),
     "no such mapping": ("arm", {"teleop": "joy", "joy_mapping": "pad"}, "unknown joy_mapping 'pad' (known: gamepad, spacemouse, or a path"),
     "no calibration": ("arm", {"teleop": "leader"}, "teleop:=leader needs the calibration:= of the leader arm"),
     "no such calibration": ("arm", {"teleop": "leader", "calibration": "no.yaml"}, "no.yaml: cannot be read"),

@@ -260,7 +260,9 @@ def test_a_walking_robot_is_driven_by_cmd_vel_and_stands_when_let_go(ros):
 
     ros.until(lambda: (push(0), not stage.nodes["teleop_node"]._session._blocked)[1])
     ros.until(lambda: (push(1), heard)[1])
-    assert (heard[-1].linear.x, heard[-1].linear.y, heard[-1].angular.z) == pytest.approx((0.3 * 0.5**0.5, -0.3 * 0.5**0.5, 1.0))  # 0.3 m/s on the diagonal
+    assert (heard[-1].linear.x, heard[-1].linear.y, heard[-1].angular.z) == pytest.approx(
+        (0.3 * 0.5**0.5, -0.3 * 0.5**0.5, 1.0)
+    )  # 0.3 m/s on the diagonal
     ros.until(lambda: (push(0), heard[-1].linear.x == 0.0)[1])
     assert all(message.linear.x > 0.2 for message in heard[:-1])  # silent before and after: `cmd_vel` may have other authors
     assert heard[-1].angular.z == 0.0
@@ -284,6 +286,16 @@ def test_a_scripted_demonstrator_takes_the_robot_without_a_person(ros):
     ros.until(lambda: stage.commands[-1].header.stamp.sec + stage.commands[-1].header.stamp.nanosec * 1e-9 < stamps[0])
     stage.more(20)
     stage.until_control("teleop")
+    assert value(stage.statuses[-1], "teleop_rejected") == "0"
+
+
+def test_a_demonstrator_s_commands_go_through_the_safety_filter_in_lock_step(ros):
+    stage = Stage(ros, "cartpole", lockstep=True, filter="simplex", teleop="scripted", demonstrator="cartpole_lqr")
+    stage.until_control("teleop")
+    stage.more(30)
+    assert {command.header.frame_id for command in stage.commands[-20:]} <= {"teleop:scripted", "safety"}
+    stamps = [command.header.stamp.sec + command.header.stamp.nanosec * 1e-9 for command in stage.commands[-20:]]
+    np.testing.assert_allclose(np.diff(stamps), load_robot("cartpole").period, atol=1e-8)
     assert value(stage.statuses[-1], "teleop_rejected") == "0"
 
 

@@ -240,7 +240,11 @@ WEB_NODE = (
 RECORDER_NODE = (
     ROBOT,
     AUTOSTART,
-    Parameter("dataset", "", "Folder of the dataset to record into; a new one is made where there is none."),
+    BACKEND,
+    TASK,
+    SCENE,
+    Parameter("dataset", "", "Folder of the dataset to record into, made where there is none; empty in a bring-up: nothing is recorded."),
+    Parameter("dataset_episodes", 0, "Episodes to record, discarded ones left out; 0: no limit.", minimum=0),
     Parameter("fps", 30, "Rows of the dataset a second.", "Hz", minimum=1, maximum=1000),
     CAMERAS,
     Parameter("follow_task", True, "Record each episode of the task node; otherwise only recorder/start and recorder/stop act."),

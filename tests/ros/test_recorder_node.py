@@ -93,8 +93,12 @@ def test_a_reset_begins_the_log_anew(ros, tmp_path):
     spec = load_robot("cartpole")
     zeros = np.zeros(len(spec.measured_names))
 
+    sent = iter(range(1, 100))
+
     def say(seconds):
-        node._on_joint_state(serialize_message(to_joint_state(seconds, spec.measured_names, zeros, zeros, zeros)))
+        node._on_joint_state(
+            serialize_message(to_joint_state(seconds, spec.measured_names, zeros, zeros, zeros)), {"source_timestamp": next(sent)}
+        )
 
     say(50.0)
     assert ros.call(Trigger, "recorder/start").success
@@ -115,7 +119,7 @@ def test_images_are_logged_as_they_come_or_compressed(ros, tmp_path, quality, ki
     node = start(ros, tmp_path / "set", robot="arm", cameras=[camera.name], follow_task=False, jpeg_quality=quality)
     publisher = ros.probe.create_publisher(Image, f"camera/{camera.name}/image_raw", IMAGE_QOS)
     ros.until(lambda: publisher.get_subscription_count() == 1)
-    node._on_joint_state(serialize_message(to_joint_state(1.0, ("a",), *np.zeros((3, 1)))))
+    node._on_joint_state(serialize_message(to_joint_state(1.0, ("a",), *np.zeros((3, 1)))), {"source_timestamp": 1})
     assert ros.call(Trigger, "recorder/start").success
     colour = np.array([200, 100, 50], np.uint8)
     message = Image(height=camera.height, width=camera.width, encoding=encoding, step=3 * camera.width)

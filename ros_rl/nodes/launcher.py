@@ -12,13 +12,14 @@ from pathlib import Path
 
 import yaml
 
-from ros_rl.bringup import ROBOT_PROCESSES, Graph, NodeDescription, check_machine, ends_the_graph, obituary, processes
+from ros_rl.bringup import COMMIT_PATIENCE, ROBOT_PROCESSES, Graph, NodeDescription, check_machine, ends_the_graph, obituary, processes
 from ros_rl.errors import UserError
-from ros_rl.nodes.environment import LAUNCHER, ros_domain
+from ros_rl.nodes.environment import BAD_INPUT, LAUNCHER, ros_domain
 
 SILENCE = 30.0  # s without a message after which a graph counts as stuck
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _PATIENCE = (4.0, 2.0)  # s after each of them
+_RECORDER = "recorder_node"
 
 
 class GraphProcesses:
@@ -91,26 +92,54 @@ class GraphProcesses:
         return None
 
     def stop(self) -> None:
-        """Ends every process: first asked, then told, then killed. The robot's process goes last."""
+        """Ends every process: first asked, then told, then killed. The robot's process goes last.
+
+        A recorder gets the time to write what it has recorded. What it has not done by then stays a log, which is said.
+        """
         try:
             for number, patience in zip(STOP_SIGNALS, _PATIENCE, strict=True):
                 self._ask(number, patience)
+            self._wait_for_recorder()
         except KeyboardInterrupt:
             pass  # asked again: no more patience
         finally:
             for process in self.processes.values():
                 process.kill()
                 process.wait()
+            self._name_logs()
 
     def _ask(self, number: int, patience: float) -> None:
         """Sends a signal to every process, the robot's last, and waits."""
         deadline = time.monotonic() + patience
-        for _, process in sorted(self.processes.items(), key=lambda entry: entry[0] in ROBOT_PROCESSES):
-            if process.poll() is None:
+        for name, process in sorted(self.processes.items(), key=lambda entry: entry[0] in ROBOT_PROCESSES):
+            if process.poll() is None and (name != _RECORDER or number == STOP_SIGNALS[0]):
                 process.send_signal(number)
-        for process in self.processes.values():
+        for name, process in self.processes.items():
+            if name != _RECORDER:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(max(deadline - time.monotonic(), 0.01))
+
+    def _wait_for_recorder(self) -> None:
+        recorder = self.processes.get(_RECORDER)
+        if recorder is None:
+            return
+        for patience in (_PATIENCE[1], COMMIT_PATIENCE):
             with suppress(subprocess.TimeoutExpired):
-                process.wait(max(deadline - time.monotonic(), 0.01))
+                recorder.wait(patience)
+                return
+            print(f"ros-rl: the recorder writes what it has recorded, for at most {COMMIT_PATIENCE:g} s; Ctrl-C ends it", file=sys.stderr)
+
+    def _name_logs(self) -> None:
+        """Says what a recorder that was ended before it was done has left behind."""
+        recorder = self.processes.get(_RECORDER)
+        if recorder is None or recorder.returncode in (0, BAD_INPUT):
+            return
+        from ros_rl.data.integrity import open_logs
+
+        parameters = next(node.parameters for node in self._described.nodes if node.executable == _RECORDER)
+        root = Path(str(parameters["dataset"])).expanduser()
+        for path in open_logs(root):
+            print(f"ros-rl: {path} is not committed; 'ros-rl data repair {root}' makes an episode of it", file=sys.stderr)
 
 
 @contextmanager

@@ -18,11 +18,12 @@ from std_msgs.msg import Float64, String
 from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 
+from ros_rl.data.cameras import recorded_cameras
 from ros_rl.data.convert import COMMANDS, OUTCOMES
 from ros_rl.data.episode_recorder import EpisodeRecorder, Message, Preroll
 from ros_rl.data.features import DatasetSpec
 from ros_rl.data.messages import encode, header, header_stamp, read_image
-from ros_rl.errors import UserError, unknown
+from ros_rl.errors import UserError
 from ros_rl.nodes.base import ERROR, WARN, StackNode, run
 from ros_rl.nodes.messages import LATCHED_QOS, RECORDER_QOS, TASK_STATE_QOS
 from ros_rl.nodes.parameters import RECORDER_NODE
@@ -41,35 +42,14 @@ _TOPICS: dict[str, type] = {
     "task/reward": Float64,
 }
 _SOURCES = {topic: source for source, topic in COMMANDS.items()}
+# Deep enough for seconds in which the recorder does something else; not much more, for images are large.
 _CAMERA_QOS = QoSProfile(depth=60, reliability=ReliabilityPolicy.BEST_EFFORT)
+_LOCKSTEP_CAMERA_QOS = QoSProfile(depth=120, reliability=ReliabilityPolicy.RELIABLE)
 _STATUS_PERIOD = 0.5  # s
 _AHEAD = 1_000_000_000  # ns: a message that far ahead of the joint states is of the time before a reset
 _SECOND = 1_000_000_000
 _PREROLL = 2 * _SECOND  # of the robot's time
 _LATEST_END = 2.0  # s after word of an episode's end, in which its last messages come
-
-
-def recorded_cameras(spec: RobotSpec, scene: str | None, names: list[str] | None = None) -> list[Camera]:
-    """Returns cameras with their sizes.
-
-    Args:
-        spec: the robot.
-        scene: name or path of the world that it is simulated in; None for a real robot.
-        names: which; None: all of the robot and the scene.
-
-    Raises:
-        UserError: there is no such camera.
-    """
-    if scene is None:
-        known = {camera.name: camera for camera in spec.cameras}
-    else:
-        from ros_rl.sim.build import cameras_in  # the computer of a real robot need not be able to simulate
-
-        known = cameras_in(spec, scene)
-    for name in names or ():
-        if name not in known:
-            raise unknown(f"camera of {spec.name}" + (f" in {scene}" if scene else ""), name, known)
-    return [known[name] for name in (known if names is None else names)]
 
 
 class RecorderNode(StackNode):
@@ -182,7 +162,7 @@ class RecorderNode(StackNode):
 
     def _log_camera(self, camera: Camera) -> None:
         topic, quality = f"camera/{camera.name}/image_raw", self.value("jpeg_quality")
-        qos = RECORDER_QOS if self.value("lockstep") else _CAMERA_QOS
+        qos = _LOCKSTEP_CAMERA_QOS if self.value("lockstep") else _CAMERA_QOS
 
         def on_image(data: bytes, info: Mapping[str, Any]) -> None:
             self._count_lost(topic, camera.name, info)

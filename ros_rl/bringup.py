@@ -367,15 +367,19 @@ def launch_description(bringup: str) -> "LaunchDescription":
     return LaunchDescription([*declared, OpaqueFunction(function=start)])
 
 
-def check_machine(described: Graph) -> None:
+def check_machine(described: Graph, terminal: bool = False) -> None:
     """Checks what the windows and devices of a graph need, before anything is started: a robot that runs should not end for want of one.
+
+    Args:
+        described: the graph.
+        terminal: whether a keyboard may have the terminal of whoever starts the graph.
 
     Raises:
         UserError: the page's port is taken or viser is missing, there is no display for MuJoCo's viewer, or a keyboard would
             have no terminal.
     """
     for node in described.nodes:
-        if node.parameters.get("device") == "keyboard":
+        if node.parameters.get("device") == "keyboard" and not (terminal and not described.composed):
             mend = f"leave out teleop:= and run 'ros-rl teleop keyboard {described.bringup}' in a second terminal"
             raise UserError(f"teleop:=keyboard has no terminal of its own in a graph; {mend}")
         if node.executable == _WEB:

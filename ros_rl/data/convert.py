@@ -96,7 +96,7 @@ class Cadence:
 
     Attributes:
         source: its name.
-        count: number of its messages.
+        count: number of its messages, those that say the same again left out.
         rate: how often they were measured, Hz, in the mean.
         largest_gap: longest time between two measurements, s.
         asked: the rate asked for, Hz; 0 if none.
@@ -200,7 +200,8 @@ class Recording:
         for name, series in self.sources().items():
             if len(series.stamps) < 2 and name in PROPOSERS:
                 continue
-            stamps = np.sort(np.asarray(series.stamps, dtype=np.int64)) / NANOSECONDS
+            # In lock-step what nobody answered is said again; it is one measurement.
+            stamps = np.unique(np.asarray(series.stamps, dtype=np.int64)) / NANOSECONDS
             span = float(np.ptp(stamps)) if len(stamps) else 0.0
             rate = (len(stamps) - 1) / span if span else 0.0
             gap = float(np.diff(stamps).max()) if len(stamps) > 1 else 0.0

@@ -25,13 +25,15 @@ _RECORDER = "recorder_node"
 class GraphProcesses:
     """The running processes of a graph; used as a context, so that none is left behind."""
 
-    def __init__(self, described: Graph, quiet: bool = False):
+    def __init__(self, described: Graph, quiet: bool = False, terminal: bool = False):
         """Prepares the processes; `__enter__` starts them.
 
         Args:
             described: what to start.
             quiet: whether the nodes' logs are kept in a file instead of shown.
+            terminal: whether a keyboard may have this process's terminal.
         """
+        self._terminal = terminal
         self._described = described
         self._environment = dict(os.environ) | {LAUNCHER: str(os.getpid())}
         self._quiet = quiet
@@ -46,7 +48,7 @@ class GraphProcesses:
 
     def __enter__(self) -> "GraphProcesses":
         ros_domain()  # said once here instead of by every node
-        check_machine(self._described)
+        check_machine(self._described, self._terminal)
         descriptions = processes(self._described)
         if len(descriptions) > 1 and self._environment.get("ROS_AUTOMATIC_DISCOVERY_RANGE") == "OFF":
             mend = "leave out web:=true" if self._described.composed else "use composed:=true"
@@ -69,11 +71,12 @@ class GraphProcesses:
         path.write_text(yaml.safe_dump({"/**": {"ros__parameters": _nested(description.parameters)}}), encoding="utf-8")
         command = [sys.executable, "-m", "ros_rl.nodes", description.executable, "--ros-args"]
         command += ["--params-file", str(path), "-r", f"__ns:={self._described.namespace}"]
-        output = self.log.open("ab") if self._quiet else None
+        typed_at = description.parameters.get("device") == "keyboard"
+        output = self.log.open("ab") if self._quiet and not typed_at else None
         with _signals_wait():
             # A session of its own: Ctrl-C reaches this process alone, which then ends the nodes in order.
             self.processes[description.executable] = subprocess.Popen(
-                command, env=self._environment, stdout=output, stderr=subprocess.STDOUT if self._quiet else None, start_new_session=True
+                command, env=self._environment, stdout=output, stderr=output and subprocess.STDOUT, start_new_session=not typed_at
             )
 
     def ended(self) -> int | None:

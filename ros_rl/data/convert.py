@@ -212,8 +212,8 @@ class Recording:
     def report(self) -> dict[str, Any]:
         """Returns how the episode came about, as its row of `meta/episodes` keeps it.
 
-        What was known of `task`, `seed`, `control_rate` (Hz), `lockstep` and `simulated`; and of each of the `sources`: `count`,
-        `rate` (Hz), `largest_gap` (s), `asked` (Hz) and `dropped`.
+        What was known of `task`, `seed`, `control_rate` (Hz), `command_mode`, `lockstep` and `simulated`; and of each of the
+        `sources`: `count`, `rate` (Hz), `largest_gap` (s), `asked` (Hz) and `dropped`.
         """
         return {**self.setup, "sources": {cadence.source: _figures(cadence) for cadence in self.cadences()}}
 

@@ -82,7 +82,8 @@ class RecorderNode(StackNode):
         if not self.value("dataset"):
             raise UserError("recorder_node: name the folder to record into with dataset:=")
         cameras = recorded_cameras(spec, self._scene(spec), self.value("cameras"))
-        setup = {"control_rate": spec.control_rate, "lockstep": self.value("lockstep"), "simulated": self._simulated}
+        setup = {"control_rate": spec.control_rate, "command_mode": spec.command_mode}
+        setup |= {"lockstep": self.value("lockstep"), "simulated": self._simulated}
         folder = Path(self.value("dataset")).expanduser()
         self._recorder = EpisodeRecorder(folder, DatasetSpec.of(spec, self.value("fps"), cameras), setup)
         for path in self._recorder.left:

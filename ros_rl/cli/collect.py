@@ -92,6 +92,8 @@ def _show(bar: Any, status: dict[str, Any]) -> None:
     bar.set_description(status["instruction"] or "no instruction", refresh=False)
     lost = sum(status["dropped"].values())
     state = f"{status['seconds']:.1f} s" if status["state"] == "recording" else status["state"]
+    if status["missing"]:
+        state = f"waits for the cameras {', '.join(status['missing'])}"
     words = [
         state,
         f"discarded {status['discarded']}",

@@ -33,6 +33,7 @@ COMMANDS = {
     "bench safety": ("ros_rl.cli.bench", "BenchSafety", "measure what each way to be safe costs in an act"),
     "bench autosafe": ("ros_rl.cli.bench", "BenchAutosafe", "train AutoSafe and what it is compared with, and draw the results"),
     "bench crash": ("ros_rl.cli.bench", "BenchCrash", "kill a recorder at random times and count what is lost"),
+    "bench record": ("ros_rl.cli.bench", "BenchRecord", "record cameras and joints in real time and count what is lost"),
     "data info": ("ros_rl.cli.data", "DataInfo", "say what a dataset holds"),
     "data check": ("ros_rl.cli.data", "DataCheck", "find every gap of a dataset"),
     "data repair": ("ros_rl.cli.data", "DataRepair", "mend a dataset without deleting anything"),

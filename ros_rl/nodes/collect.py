@@ -80,8 +80,9 @@ def collect(described: Graph, waits: bool, on_change: Callable[[dict[str, Any]],
             while not watcher.done:
                 executor.spin_once(timeout_sec=_POLL)
                 if watcher.recorder:
-                    tasks.start()
                     on_change(watcher.recorder)
+                if watcher.recorder and (not watcher.recorder["missing"] or tasks.started):
+                    tasks.start()
                 _check(running, watcher, waits)
     except KeyboardInterrupt:
         pass  # by now everything recorded is written

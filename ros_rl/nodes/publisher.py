@@ -11,7 +11,7 @@ from sensor_msgs.msg import CameraInfo, Image, Imu, JointState
 from ros_rl.hardware.interface import Observation
 from ros_rl.nodes.messages import (
     COMMAND_QOS,
-    IMAGE_QOS,
+    IMAGE_STREAM_QOS,
     LOCKSTEP_IMAGE_QOS,
     STREAM_QOS,
     to_camera_info,
@@ -48,7 +48,7 @@ class ObservationPublisher:
         self._odometry = node.create_publisher(Odometry, "odom", STREAM_QOS) if spec.odometry else None
         self._privileged = node.create_publisher(JointState, "sim/privileged", COMMAND_QOS) if simulated else None
         self._clock = node.create_publisher(Clock, "/clock", COMMAND_QOS) if clock else None
-        qos = LOCKSTEP_IMAGE_QOS if lockstep else IMAGE_QOS
+        qos = LOCKSTEP_IMAGE_QOS if lockstep else IMAGE_STREAM_QOS
         self._images = {name: node.create_publisher(Image, f"camera/{name}/image_raw", qos) for name in cameras}
         self._camera_infos = {name: node.create_publisher(CameraInfo, f"camera/{name}/camera_info", qos) for name in cameras}
         self._frames: dict[str, int] = {}

@@ -43,8 +43,7 @@ _TOPICS: dict[str, type] = {
 }
 _SOURCES = {topic: source for source, topic in COMMANDS.items()}
 # Deep enough for seconds in which the recorder does something else; not much more, for images are large.
-_CAMERA_QOS = QoSProfile(depth=60, reliability=ReliabilityPolicy.BEST_EFFORT)
-_LOCKSTEP_CAMERA_QOS = QoSProfile(depth=120, reliability=ReliabilityPolicy.RELIABLE)
+_CAMERA_DEPTH = 120
 _STATUS_PERIOD = 0.5  # s
 _AHEAD = 1_000_000_000  # ns: a message that far ahead of the joint states is of the time before a reset
 _SECOND = 1_000_000_000
@@ -74,6 +73,7 @@ class RecorderNode(StackNode):
         self._told = 0  # when word of the running episode was sent, ns of the wall clock
         self._ending: tuple[str, int, float] | None = None  # outcome, when word of it was sent, and when it came, s
         self._sequences: dict[str, int] = {}
+        self._missing: list[Camera] = []  # cameras of which nobody publishes images yet
         self._stale = 0
 
     def configure(self) -> None:
@@ -92,8 +92,8 @@ class RecorderNode(StackNode):
         self.create_subscription(JointState, "joint_states", self._on_joint_state, RECORDER_QOS, with_info=True, raw=True)
         for topic, kind in _TOPICS.items():
             self._log_topic(topic, kind)
-        for camera in cameras:
-            self._log_camera(camera)
+        self._missing = cameras
+        self._find_cameras()
         self.create_subscription(String, "task/instruction", self._on_instruction, LATCHED_QOS)
         self.create_subscription(String, "task/state", self._on_task_state, TASK_STATE_QOS, with_info=True)
         for word in ("start", "stop", "success", "failure", "discard"):
@@ -145,6 +145,8 @@ class RecorderNode(StackNode):
         if values["dropped"]:
             lost = ", ".join(f"{count} of {source}" for source, count in values["dropped"].items())
             return WARN, f"messages were lost on their way to the recorder: {lost}", values
+        if self._missing:
+            return WARN, f"nobody publishes images of {', '.join(camera.name for camera in self._missing)}", values
         if values["short"] and level != WARN:
             return WARN, f"the last episode lacks messages: {'; '.join(values['cadence'])}", values
         return level, message, values
@@ -161,9 +163,18 @@ class RecorderNode(StackNode):
 
         self.create_subscription(kind, topic, on_message, RECORDER_QOS, with_info=True, raw=True)
 
-    def _log_camera(self, camera: Camera) -> None:
+    def _find_cameras(self) -> None:
+        """Listens to cameras as soon as they are there, and asks for lost images again where they can be had."""
+        for camera in list(self._missing):
+            offers = self.get_publishers_info_by_topic(f"camera/{camera.name}/image_raw")
+            if offers:
+                reliable = all(offer.qos_profile.reliability == ReliabilityPolicy.RELIABLE for offer in offers)
+                self._missing.remove(camera)
+                self._log_camera(camera, ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT)
+
+    def _log_camera(self, camera: Camera, reliability: ReliabilityPolicy) -> None:
         topic, quality = f"camera/{camera.name}/image_raw", self.value("jpeg_quality")
-        qos = _LOCKSTEP_CAMERA_QOS if self.value("lockstep") else _CAMERA_QOS
+        qos = QoSProfile(depth=_CAMERA_DEPTH, reliability=reliability)
 
         def on_image(data: bytes, info: Mapping[str, Any]) -> None:
             self._count_lost(topic, camera.name, info)
@@ -291,6 +302,7 @@ class RecorderNode(StackNode):
     def _look_around(self) -> None:
         if self._ending is not None and time.monotonic() - self._ending[2] > _LATEST_END:
             self._end()  # no joint state comes any more
+        self._find_cameras()
         self._publish_status()
 
     def _publish_status(self) -> None:
@@ -298,6 +310,7 @@ class RecorderNode(StackNode):
             return
         seconds = (self._newest - self._began) / _SECOND if self._newest is not None and self._began is not None else 0.0
         status = {**self._recorder.status(), "instruction": self._instruction, "seconds": round(max(seconds, 0.0), 3), "full": self._full}
+        status["missing"] = [camera.name for camera in self._missing]
         self._status.publish(String(data=json.dumps(status)))
 
 

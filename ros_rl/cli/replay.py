@@ -17,7 +17,7 @@ from ros_rl.errors import UserError
 from ros_rl.hardware.interface import NANOSECONDS
 from ros_rl.nodes.environment import isolate
 from ros_rl.policies.bundle import save_bundle
-from ros_rl.policies.scripted.replay import replay_bundle
+from ros_rl.policies.scripted.playback import playback_bundle
 from ros_rl.robots.spec import CommandMode, RobotSpec, load_robot
 
 
@@ -175,7 +175,7 @@ class Recorded:
     def save(self, folder: Path, rate: float, mode: CommandMode, from_reset: bool) -> None:
         """Writes the policy that plays it at a control rate, Hz."""
         stamps = np.round(self.sent * NANOSECONDS).astype(np.int64)
-        save_bundle(folder, replay_bundle(self.robot, self.commanded, mode, rate, stamps, self.actions, from_reset))
+        save_bundle(folder, playback_bundle(self.robot, self.commanded, mode, rate, stamps, self.actions, from_reset))
 
     def compare(self, stamps: np.ndarray, positions: np.ndarray) -> dict[str, Any]:
         """Returns how far the robot was from where it had been: `max_abs_difference` and `rms` (rad or m), `joint`, `at` (s), `rows`."""

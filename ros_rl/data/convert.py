@@ -232,9 +232,14 @@ class Recording:
             raise UserError(f"{self.log.path}: makes no episode, its sources ended before all of them had begun")
         return start + np.round(np.arange(count) * (NANOSECONDS / self.spec.fps)).astype(np.int64)
 
+    def places(self, name: str, times: np.ndarray) -> np.ndarray:
+        """Returns which message of a source is nearest to each time (ns). Of a camera whose stamps went back, none before the last."""
+        nearest = self.sources()[name].nearest(times)
+        return np.maximum.accumulate(nearest) if name in self.cameras else nearest
+
     def columns(self, times: np.ndarray) -> dict[str, np.ndarray]:
         """Returns the columns of the episode with rows at `times` (ns)."""
-        nearest = {name: series.nearest(times) for name, series in self.sources().items() if series.stamps}
+        nearest = {name: self.places(name, times) for name, series in self.sources().items() if series.stamps}
         sent = [self.commands["action"].values[i] for i in nearest["action"]]
         action = np.array([values for values, _ in sent])
         position, velocity, effort = (np.array([self.joint_states.values[i][part] for i in nearest["joint_states"]]) for part in range(3))
@@ -318,7 +323,7 @@ def commit_log(writer: DatasetWriter, recording: Recording) -> int:
     writer.spec.require_same(recording.spec, recording.log.path)
     times = recording.times()
     videos: dict[str, Frames] = {
-        CAMERA_PREFIX + name: recording.frames(name, series.nearest(times).tolist()) for name, series in recording.cameras.items()
+        CAMERA_PREFIX + name: recording.frames(name, recording.places(name, times).tolist()) for name in recording.cameras
     }
     task = recording.instruction or "no instruction"
     name, report = recording.log.path.name, recording.report()

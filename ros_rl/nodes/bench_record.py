@@ -180,29 +180,44 @@ def _cpu(processes: dict[str, int]) -> dict[str, float]:
     return found
 
 
+class _RobotClock:
+    """The robot's time, carried on from its last joint state; it never goes back, also where the robot is late."""
+
+    def __init__(self, node: Node):
+        self._heard: tuple[float, float] | None = None
+        self._last = 0.0
+        node.create_subscription(JointState, "joint_states", self._on_joints, COMMAND_QOS)
+
+    def _on_joints(self, message: JointState) -> None:
+        self._heard = from_time(message.header.stamp), time.monotonic()
+
+    def now(self) -> float | None:
+        """Returns the time in s, None before the first joint state."""
+        if self._heard is None:
+            return None
+        stamp, at = self._heard
+        self._last = max(self._last + 1e-6, stamp + time.monotonic() - at)
+        return self._last
+
+
 def _send_pictures(namespace: str, fps: int, names: list[str]) -> None:
     """Sends test pictures until a signal comes."""
     start_ros()
     node = Node("bench_cameras", namespace=namespace)
-    newest: list[tuple[float, float]] = []
-    node.create_subscription(
-        JointState, "joint_states", lambda m: newest.__setitem__(slice(None), [(from_time(m.header.stamp), time.monotonic())]), COMMAND_QOS
-    )
+    clock = _RobotClock(node)
     publishers = [node.create_publisher(Image, f"camera/{name}/image_raw", IMAGE_STREAM_QOS) for name in names]
     pictures = [to_image(0.0, "test", _picture(number)) for number in range(_PICTURES)]
     executor = SingleThreadedExecutor()
     executor.add_node(node)
-    pacer, number = Pacer(1.0 / fps), 0
+    pacer = Pacer(1.0 / fps)
     try:
         while True:
             executor.spin_once(timeout_sec=0.0)
-            if newest:
-                stamp, at = newest[0]
-                picture = pictures[number % _PICTURES]
-                picture.header.stamp = to_time(stamp + time.monotonic() - at)
+            if (stamp := clock.now()) is not None:
+                picture = pictures[pacer.ticks % _PICTURES]
+                picture.header.stamp = to_time(stamp)
                 for publisher in publishers:
                     publisher.publish(picture)
-                number += 1
             pacer.wait()
     except KeyboardInterrupt:
         pass

@@ -1,4 +1,4 @@
-"""Tests of ros_rl.policies.scripted.replay."""
+"""Tests of ros_rl.policies.scripted.playback."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from ros_rl.errors import UserError
 from ros_rl.hardware.interface import Observation
 from ros_rl.policies.actors import load_policy
 from ros_rl.policies.bundle import save_bundle
-from ros_rl.policies.scripted.replay import Replay, replay_bundle
+from ros_rl.policies.scripted.playback import Playback, playback_bundle
 from ros_rl.robots.spec import load_robot
 
 ARM, CARTPOLE = load_robot("arm"), load_robot("cartpole")
@@ -20,7 +20,7 @@ SPAN = 100_000_000  # ns between two recorded commands
 def bundle(from_reset, robot=ARM, rows=5):
     actions = np.array([robot.home[: len(robot.joints)] + 0.01 * row for row in range(rows)])
     stamps = SPAN * np.arange(rows) + 300_000_000
-    return replay_bundle(robot.name, robot.joint_names, robot.command_mode, robot.control_rate, stamps, actions, from_reset), actions
+    return playback_bundle(robot.name, robot.joint_names, robot.command_mode, robot.control_rate, stamps, actions, from_reset), actions
 
 
 def at(stamp, position=None, robot=ARM):
@@ -30,7 +30,7 @@ def at(stamp, position=None, robot=ARM):
 
 def test_from_a_reset_every_recorded_stamp_gets_its_command_bit_for_bit():
     made, actions = bundle(True)
-    policy = Replay(made, ARM)
+    policy = Playback(made, ARM)
     for row, stamp in enumerate((0.3, 0.4, 0.5, 0.6, 0.7)):
         assert np.array_equal(policy.act(at(stamp)).values[0], actions[row])
     assert np.array_equal(policy.act(at(0.0)).values[0], actions[0]) and np.array_equal(policy.act(at(9.0)).values[0], actions[-1])
@@ -40,12 +40,12 @@ def test_from_a_reset_every_recorded_stamp_gets_its_command_bit_for_bit():
 
 def test_efforts_are_kept_until_the_next_one_is_due():
     made, actions = bundle(True, CARTPOLE)
-    assert np.array_equal(Replay(made, CARTPOLE).act(at(0.4999, robot=CARTPOLE)).values[0], actions[1])
+    assert np.array_equal(Playback(made, CARTPOLE).act(at(0.4999, robot=CARTPOLE)).values[0], actions[1])
 
 
 def test_a_robot_that_stands_elsewhere_is_brought_to_the_first_command_within_a_fifth_of_its_speed():
     made, actions = bundle(False)
-    policy = Replay(made, ARM)
+    policy = Playback(made, ARM)
     position, commands, stamp = np.clip(HOME - 0.5, ARM.lower, ARM.upper), [], 12.0
     while not policy.report():
         commands.append(policy.act(at(stamp, position)).values[0])
@@ -60,7 +60,7 @@ def test_a_robot_that_stands_elsewhere_is_brought_to_the_first_command_within_a_
 
 def test_a_robot_that_does_not_get_there_is_not_sent_further():
     made, actions = bundle(False)
-    policy = Replay(made, ARM)
+    policy = Playback(made, ARM)
     blocked = np.clip(HOME - 0.5, ARM.lower, ARM.upper)
     for stamp in np.arange(0.0, 60.0, 0.5):
         command = policy.act(at(float(stamp), blocked)).values[0]
@@ -71,7 +71,7 @@ def test_the_bundle_survives_the_disk_and_is_for_its_robot_alone(tmp_path):
     made, actions = bundle(True)
     save_bundle(tmp_path / "replay", made)
     assert np.array_equal(load_policy(tmp_path / "replay", ARM).act(at(0.4)).values[0], actions[1])
-    with pytest.raises(UserError, match="bundle 'replay' commands the joints joint1, .* robot 'cartpole' has slider"):
+    with pytest.raises(UserError, match=r"bundle 'replay' commands the joints joint1, .* robot 'cartpole' has slider"):
         load_policy(tmp_path / "replay", CARTPOLE)
 
 
@@ -86,9 +86,9 @@ def test_the_bundle_survives_the_disk_and_is_for_its_robot_alone(tmp_path):
 )
 def test_damaged_bundles_are_refused(change, message):
     with pytest.raises(UserError, match=message):
-        Replay(replace(bundle(True)[0], **change), ARM)
+        Playback(replace(bundle(True)[0], **change), ARM)
 
 
 def test_efforts_bring_no_robot_to_where_a_recording_begins():
     with pytest.raises(UserError, match="robot 'cartpole' takes effort commands, which bring it to no place"):
-        Replay(bundle(False, CARTPOLE)[0], CARTPOLE)
+        Playback(bundle(False, CARTPOLE)[0], CARTPOLE)

@@ -17,7 +17,7 @@ from ros_rl.robots.spec import CommandMode, RobotSpec
 
 @pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class Parameters:
-    """Settings of `Replay`.
+    """Settings of `Playback`.
 
     Attributes:
         from_reset: commands are due at their recorded stamps, counted from a reset of the simulation. Otherwise the robot is
@@ -31,7 +31,7 @@ class Parameters:
     arrival: Positive = 0.1
 
 
-def replay_bundle(
+def playback_bundle(
     robot: str, joints: tuple[str, ...], mode: CommandMode, rate: float, stamps: np.ndarray, actions: np.ndarray, from_reset: bool
 ) -> Bundle:
     """Returns the bundle that plays commands again.
@@ -49,10 +49,10 @@ def replay_bundle(
     spec = PolicySpec(robot, joints, (), rate, 1, mode)
     tensors = {"stamps": stamps, "actions": np.asarray(actions, dtype=np.float64)[first]}
     training = {"command": "ros-rl replay", "revision": "", "data": ""}
-    return Bundle("replay", "replay", "recorded", spec, {"from_reset": from_reset}, tensors, training)
+    return Bundle("recording", "playback", "recorded", spec, {"from_reset": from_reset}, tensors, training)
 
 
-class Replay:
+class Playback:
     """Answers with the recorded command that is due: that of the observation's stamp, bit for bit.
 
     Between two recorded commands, positions go straight from one to the other; velocities and efforts keep the earlier one.

@@ -2,7 +2,9 @@
 
 import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ros_rl.errors import UserError, unknown
 from ros_rl.nodes.environment import BAD_INPUT, LAUNCHER
 from ros_rl.nodes.parameters import DEVICES, NODES, Parameter, Value
+from ros_rl.paths import share_dir
 from ros_rl.policies.bundle import Bundle, check_fits, load_bundle
 from ros_rl.robots.spec import RobotSpec, load_robot
 from ros_rl.safety.filters import make_filter
@@ -109,6 +112,8 @@ _RECORDER = "recorder_node"
 _APART = (_WEB, _RECORDER)  # never in the process of the robot: what they do must not hold up its control loop
 _LAUNCHED = ("hardware_node", "safety_node", "policy_node", "task_node", _TELEOP, _RECORDER, _WEB)
 _MOVE_EVERY_JOINT = ("leader", "scripted")  # devices that need no policy, whatever the robot
+_FAST_DDS = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE", "FASTDDS_BUILTIN_TRANSPORTS")
+_SHARED_MEMORY = 256 * 1024**2  # bytes that must be free: a container may have 64 MB in all
 COMMIT_PATIENCE = 300.0  # s that a recorder has to write what it has recorded; what it has not done then stays a log
 _GIVEN = ("autostart", "backend", "task", "device")  # parameters that the graph settles, not whoever starts it
 
@@ -345,7 +350,7 @@ def launch_description(bringup: str) -> "LaunchDescription":
                 executable=description.executable,
                 namespace=described.namespace,
                 parameters=[dict(description.parameters)],
-                additional_env={LAUNCHER: str(os.getpid())},
+                additional_env=environment(description),
                 output="screen",
                 sigterm_timeout=str(COMMIT_PATIENCE if description.executable == _RECORDER else 5.0),
             )
@@ -399,6 +404,21 @@ def processes(described: Graph) -> tuple[NodeDescription, ...]:
     together = [node for node in described.nodes if node.executable not in _APART]
     merged = {f"{node.executable}.{name}": value for node in together for name, value in node.parameters.items()}
     return (NodeDescription("composed_node", merged), *(node for node in described.nodes if node.executable in _APART))
+
+
+def environment(description: NodeDescription) -> dict[str, str]:
+    """Returns the variables that a process is started with besides those of its launcher.
+
+    A process that publishes images gets memory to share that several fit into, where nobody has configured Fast DDS otherwise and
+    there is room for it: many are lost without.
+    """
+    variables = {LAUNCHER: str(os.getpid())}
+    cameras = any(description.parameters.get(f"{prefix}cameras") not in (None, [""]) for prefix in ("", "hardware_node."))
+    if cameras and description.executable in ROBOT_PROCESSES and not any(name in os.environ for name in _FAST_DDS):
+        with suppress(OSError):
+            if shutil.disk_usage("/dev/shm").free > _SHARED_MEMORY:
+                variables[_FAST_DDS[0]] = str(share_dir() / "launch/large_images.xml")
+    return variables
 
 
 def ends_the_graph(executable: str, code: int | None) -> bool:

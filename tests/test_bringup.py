@@ -2,6 +2,8 @@
 
 import socket
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +17,7 @@ from ros_rl.bringup import (
     bringup_named,
     check_machine,
     ends_the_graph,
+    environment,
     graph,
     obituary,
     processes,
@@ -199,6 +202,27 @@ def test_a_dataset_of_another_robot_rate_or_cameras_is_refused_with_both_sides_b
     ):
         with pytest.raises(UserError, match=message):
             graph(bringup, given | changed)
+
+
+def test_a_process_that_publishes_images_gets_memory_that_they_fit_into(monkeypatch):
+    for name in ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE", "FASTDDS_BUILTIN_TRANSPORTS"):
+        monkeypatch.delenv(name, raising=False)
+    free = 1024**3
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free))
+
+    def configured(**arguments):
+        return ["FASTRTPS_DEFAULT_PROFILES_FILE" in environment(node) for node in processes(graph("arm", arguments))]
+
+    assert configured(cameras="wrist") == [True, False, False, False]
+    assert configured(cameras="wrist", composed="true") == [True]
+    assert configured(dataset="nowhere", composed="true") == [True, False]
+    assert configured() == 4 * [False]
+    assert Path(environment(graph("arm", {"cameras": "wrist"}).nodes[0])["FASTRTPS_DEFAULT_PROFILES_FILE"]).is_file()
+    free = 64 * 1024**2  # a container's
+    assert configured(cameras="wrist") == 4 * [False]
+    free = 1024**3
+    monkeypatch.setenv("FASTDDS_BUILTIN_TRANSPORTS", "UDPv4")
+    assert configured(cameras="wrist") == 4 * [False]
 
 
 def test_without_a_policy_a_device_alone_commands():

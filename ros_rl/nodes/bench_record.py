@@ -24,7 +24,7 @@ from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
-from ros_rl.bringup import BRINGUPS, Graph, bringup_for, graph
+from ros_rl.bringup import BRINGUPS, Graph, NodeDescription, bringup_for, environment, graph
 from ros_rl.data.cameras import recorded_cameras
 from ros_rl.data.dataset import Dataset
 from ros_rl.errors import RobotFault, UserError
@@ -111,7 +111,12 @@ def measure(name: str, seconds: float, fps: int, folder: Path, progress: Callabl
     watcher = Watcher(described.namespace)
     source = [sys.executable, "-m", "ros_rl.nodes.bench_record", described.namespace, str(fps), *cameras]
     try:
-        with GraphProcesses(described, quiet=True) as running, subprocess.Popen(source, start_new_session=True) as pictures:
+        # The cameras are a process that publishes images, as the hardware node is where it renders them.
+        as_hardware = os.environ | environment(NodeDescription("hardware_node", {"cameras": list(cameras)}))
+        with (
+            GraphProcesses(described, quiet=True) as running,
+            subprocess.Popen(source, env=as_hardware, start_new_session=True) as pictures,
+        ):
             try:
                 watcher.until(lambda: watcher.recorder and not watcher.recorder["missing"] and watcher.counts, SILENCE, "the graph")
                 time.sleep(_SETTLE)

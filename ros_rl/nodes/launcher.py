@@ -12,9 +12,19 @@ from pathlib import Path
 
 import yaml
 
-from ros_rl.bringup import COMMIT_PATIENCE, ROBOT_PROCESSES, Graph, NodeDescription, check_machine, ends_the_graph, obituary, processes
+from ros_rl.bringup import (
+    COMMIT_PATIENCE,
+    ROBOT_PROCESSES,
+    Graph,
+    NodeDescription,
+    check_machine,
+    ends_the_graph,
+    environment,
+    obituary,
+    processes,
+)
 from ros_rl.errors import UserError
-from ros_rl.nodes.environment import BAD_INPUT, LAUNCHER, ros_domain
+from ros_rl.nodes.environment import BAD_INPUT, ros_domain
 
 SILENCE = 30.0  # s without a message after which a graph counts as stuck
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -35,7 +45,7 @@ class GraphProcesses:
         """
         self._terminal = terminal
         self._described = described
-        self._environment = dict(os.environ) | {LAUNCHER: str(os.getpid())}
+        self._environment = dict(os.environ)
         self._quiet = quiet
         self._folder = tempfile.TemporaryDirectory(prefix="ros_rl-")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -76,7 +86,11 @@ class GraphProcesses:
         with _signals_wait():
             # A session of its own: Ctrl-C reaches this process alone, which then ends the nodes in order.
             self.processes[description.executable] = subprocess.Popen(
-                command, env=self._environment, stdout=output, stderr=output and subprocess.STDOUT, start_new_session=not typed_at
+                command,
+                env=self._environment | environment(description),
+                stdout=output,
+                stderr=output and subprocess.STDOUT,
+                start_new_session=not typed_at,
             )
 
     def ended(self) -> int | None:

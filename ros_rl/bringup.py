@@ -116,7 +116,7 @@ def _arguments() -> dict[str, Parameter]:
 
 
 ARGUMENTS = _arguments()
-TELEOP_ONLY = {p.name for p in NODES[_TELEOP]} - {p.name for name in _LAUNCHED if name != _TELEOP for p in NODES[name]}
+TELEOP_ONLY = {p.name for p in NODES[_TELEOP]} - {p.name for name in _LAUNCHED if name not in (_TELEOP, _WEB) for p in NODES[name]}
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,10 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
             raise unknown("argument", key, ARGUMENTS)
     values: dict[str, Any] = {name: parameter.default for name, parameter in ARGUMENTS.items()}
     values |= {key: ARGUMENTS[key].parse(text) for key, text in given.items()}
+    if values["teleop"] == "browser":  # the page is the device
+        if not values["web"] and "web" in given:
+            raise UserError("teleop:=browser is a page, which web:=false keeps from being served; leave it out")
+        values["web"] = True
     robot = load_robot(values["robot"] or chosen.robot, values["control_rate"])
     tasks = _tasks([name for name in values["tasks"] if name] or tasks_for(bringup, robot.name), robot.name)
     simulated = values["mode"] == "sim"

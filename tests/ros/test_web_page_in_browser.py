@@ -111,14 +111,13 @@ def test_the_robot_is_seen_to_move_and_is_stopped_by_a_click(ros, processes, bro
 
 ARM = load_robot("arm")
 MODEL = RobotModel(ARM)
-ARROW = np.array([255, 128, 32]), 60  # BGR of the handle's third axis, and how far shades of it are from that
+ARROW = np.array([102, 150, 150]), np.array([112, 255, 255])  # of the handle's third axis, in OpenCV's HSV; the rings are greener
 DRAGGED = 40  # px
 
 
 def tip_of_the_arrow(image: np.ndarray) -> tuple[int, int] | None:
     """Returns the pixel (x, y) at the tip of the arrow along the tool, which points down; None while it is not to be seen."""
-    colour, width = ARROW
-    found = np.argwhere(np.abs(image.astype(int) - colour).max(axis=2) < width)
+    found = np.argwhere(cv2.inRange(cv2.cvtColor(image, cv2.COLOR_BGR2HSV), *ARROW))
     if len(found) < 50:
         return None
     y, x = found[found[:, 0].argmax()]

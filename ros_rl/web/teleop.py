@@ -12,7 +12,7 @@ from ros_rl.sim.build import SimModel
 from ros_rl.web.heartbeat import mark
 from ros_rl.web.pilot import Pilot
 from ros_rl.web.scene import ScenePlacer
-from ros_rl.web.text import set_text
+from ros_rl.web.text import lines, set_content, set_text
 from ros_rl.web.view import View
 
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ class TeleopPanel:
         self._folder = server.gui.add_folder("Teleoperation", visible=False)
         with self._folder:
             self._switch(server.gui)
-            self._state = server.gui.add_html("")
-            self._answer = server.gui.add_html("")
+            self._state, self._answer = server.gui.add_html(lines("", 2)), server.gui.add_html(lines("", 2))
             self._sliders = self._walking(server.gui) if spec.floating_base else []
             if self._tool is not None:
                 self._tool.add_gripper(server.gui)
@@ -63,7 +62,7 @@ class TeleopPanel:
         pilot = self._pilot
         self._folder.visible = view.listening
         self._mark(self._server.get_clients() if view.listening else {})
-        set_text(self._state, self._words(view))
+        set_content(self._state, lines(self._words(view), 2))
         if self._tool is not None:
             self._tool.update(view)
         if not pilot.engaged:
@@ -72,7 +71,7 @@ class TeleopPanel:
 
     def start_over(self) -> None:
         """Forgets the last answer."""
-        set_text(self._answer, "")
+        set_content(self._answer, lines("", 2))
 
     def _words(self, view: View) -> str:
         pilot, safety = self._pilot, view.safety
@@ -101,7 +100,7 @@ class TeleopPanel:
                 answer = self._pilot.let_go(page)
             else:
                 answer = self._pilot.give_back(page, now)
-            set_text(self._answer, f"page {page}: {answer}")
+            set_content(self._answer, lines(f"page {page}: {answer}", 2))
 
         group.on_click(press)
 

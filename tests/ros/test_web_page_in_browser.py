@@ -146,11 +146,12 @@ def test_the_arm_follows_the_mouse_the_episode_is_recorded_and_a_page_that_close
     said, recorded = ros.hear(String, "teleop/page", CLAIM_QOS), ros.hear(String, "recorder/status", TASK_STATE_QOS)
     page = opened(browser, address(recorded_arm))
     page.get_by_text("the policy has the robot").wait_for()
-    page.get_by_text("start", exact=True).nth(1).click()  # of an episode; the first one is of the policy
+    # Without the wait for an element to stand still, which takes frames: nothing here moves, and software draws slowly.
+    page.get_by_text("start", exact=True).nth(1).click(force=True)  # of an episode; the first one is of the policy
     page.get_by_text("start: done").wait_for()
 
     def taken() -> bool:
-        page.get_by_text("take over", exact=True).click()
+        page.get_by_text("take over", exact=True).click(force=True)
         page.wait_for_timeout(500)
         return bool(page.get_by_text(re.compile("page 0 has the robot · teleop")).count())
 
@@ -180,7 +181,7 @@ def test_the_arm_follows_the_mouse_the_episode_is_recorded_and_a_page_that_close
     page.mouse.up()
     ros.until(lambda: np.linalg.norm(tool(states[-1]) - target()) < 5e-3, "for the tool to be there")
     assert np.abs((target() - before)[:2]).max() < 5e-3  # along the arrow alone
-    page.get_by_text("success", exact=True).click()
+    page.get_by_text("success", exact=True).click(force=True)
     page.get_by_text("success: done").wait_for()
 
     page.close()

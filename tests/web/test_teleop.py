@@ -2,6 +2,7 @@
 
 import asyncio
 import html
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -173,7 +174,15 @@ def test_the_buttons_answer_in_words(stage):
         "page 1: given back to the policy",
     ]
     stage.panel.start_over()
-    assert stage.panel._answer.content == ""
+    assert stage.panel._answer.content.split(">")[1] == "</div"
+
+
+def test_nothing_that_is_said_moves_what_can_be_pressed(stage):
+    heights = set()
+    for control in ("policy", "hold"):
+        stage.update(safety={"control": control, "device": "joy", "state": "teleoperation: " + 20 * "very "})
+        heights.add(re.search(r"height:[\d.]+em;overflow:hidden", stage.panel._state.content)[0])
+    assert len(heights) == 1
 
 
 def test_a_walking_robot_has_sliders_which_spring_back():

@@ -127,7 +127,8 @@ def _arguments() -> dict[str, Parameter]:
 
 ARGUMENTS = _arguments()
 TELEOP_ONLY, RECORDER_ONLY = (
-    {p.name for p in NODES[own]} - {p.name for name in _LAUNCHED if name != own for p in NODES[name]} for own in (_TELEOP, _RECORDER)
+    {p.name for p in NODES[own]} - {p.name for name in _LAUNCHED if name not in (own, _WEB) for p in NODES[name]}
+    for own in (_TELEOP, _RECORDER)
 )
 
 
@@ -182,6 +183,10 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
             raise unknown("argument", key, ARGUMENTS)
     values: dict[str, Any] = {name: parameter.default for name, parameter in ARGUMENTS.items()}
     values |= {key: ARGUMENTS[key].parse(text) for key, text in given.items()}
+    if values["teleop"] == "browser":  # the page is the device
+        if not values["web"] and "web" in given:
+            raise UserError("teleop:=browser is a page, which web:=false keeps from being served; leave it out")
+        values["web"] = True
     _check_effects(given, values)
     values["robot"] = values["robot"] or chosen.robot
     robot = load_robot(values["robot"], values["control_rate"])

@@ -168,6 +168,19 @@ def test_a_device_is_one_more_node_in_the_process_of_the_others():
     assert [process.executable for process in processes(described)] == ["composed_node"]
 
 
+def test_a_page_as_device_is_served_by_the_graph_and_goes_by_the_same_timeout():
+    given = {"web": "true", "device_timeout": "2.0"}
+    described = graph("arm", {"teleop": "browser", "device_timeout": "2.0"})
+    assert described == graph("arm", {"teleop": "browser", **given})
+    teleop, page = described.nodes[-2:]
+    assert (teleop.executable, teleop.parameters["device"], page.executable) == ("teleop_node", "browser", "web_node")
+    assert teleop.parameters["device_timeout"] == page.parameters["device_timeout"] == 2.0
+    with pytest.raises(UserError, match="teleop:=browser is a page, which web:=false keeps from being served"):
+        graph("arm", {"teleop": "browser", "web": "false"})
+    with pytest.raises(UserError, match="device_timeout has no effect without teleop:="):
+        graph("arm", given)
+
+
 def test_a_keyboard_has_no_terminal_in_a_graph():
     with pytest.raises(UserError, match="run 'ros-rl teleop keyboard arm' in a second terminal"):
         check_machine(graph("arm", {"teleop": "keyboard"}))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from geometry_msgs.msg import Twist, TwistStamped
 from rclpy.client import Client
+from rclpy.qos import QoSProfile
 from rclpy.task import Future
 from sensor_msgs.msg import JointState
 from sensor_msgs.msg import Joy as JoyMessage
@@ -24,6 +25,7 @@ from ros_rl.nodes.messages import CLAIM_QOS, COMMAND_QOS, LATCHED_QOS, STREAM_QO
 from ros_rl.nodes.parameters import TELEOP_NODE
 from ros_rl.policies.actors import load_policy
 from ros_rl.robots.spec import RobotSpec, load_robot
+from ros_rl.teleop.browser import Browser
 from ros_rl.teleop.device import Button, Device
 from ros_rl.teleop.joy import Joy, read_mapping
 from ros_rl.teleop.keyboard import Keyboard
@@ -55,7 +57,7 @@ class TeleopNode(StackNode):
         self._needs: list[str] = []
         self._told = self.value("instruction") or None
         device = self._make_device(self.value("device"), spec)
-        self._walks = spec.floating_base and self.value("device") in ("keyboard", "joy", "twist")
+        self._walks = spec.floating_base and self.value("device") in ("keyboard", "joy", "twist", "browser")
         mapping = None if self._walks else self._make_mapping(spec)
         self._session = Session(device, mapping, self.value("device_timeout"), self.value("on_release"), self.value("device_name"))
         self._actions = self.create_publisher(JointTrajectory, "teleop/action", STREAM_QOS)
@@ -94,18 +96,24 @@ class TeleopNode(StackNode):
             return Keyboard(*speeds)
         if name == "joy":
             joy = Joy(read_mapping(self.value("joy_mapping")), *speeds)
-            self._listen(JoyMessage, "joy_topic", lambda message, now: joy.receive(message.axes, message.buttons, now))
+            self._listen(JoyMessage, self.value("joy_topic"), lambda message, now: joy.receive(message.axes, message.buttons, now))
             return joy
         if name == "twist":
             frames = spec.read_urdf().links
             twist = TwistInput(frames, self.value("twist_units"), *speeds, self.value("device_timeout"))
-            self._listen(TwistStamped, "twist_topic", lambda message, now: twist.receive(message.header.frame_id, _six(message.twist), now))
+            topic = self.value("twist_topic")
+            self._listen(TwistStamped, topic, lambda message, now: twist.receive(message.header.frame_id, _six(message.twist), now))
             return twist
+        if name == "browser":
+            browser = Browser(*speeds, self.value("device_timeout"))
+            self._listen(String, "teleop/page", lambda message, now: browser.receive(message.data, now), CLAIM_QOS)
+            return browser
         if name == "leader":
             if not self.value("calibration"):
                 raise UserError("teleop_node: the parameter 'calibration' is empty; name the calibration file of the leader arm")
             leader = LeaderArm(read_calibration(self.value("calibration"), spec), spec, self.value("leader_switch"))
-            self._listen(JointState, "leader_topic", lambda message, now: leader.receive(message.name, message.position, now))
+            topic = self.value("leader_topic")
+            self._listen(JointState, topic, lambda message, now: leader.receive(message.name, message.position, now))
             self.create_subscription(Bool, "leader/engaged", lambda message: leader.switch(message.data, time.monotonic()), COMMAND_QOS)
             return leader
         if not self.value("demonstrator"):
@@ -120,7 +128,7 @@ class TeleopNode(StackNode):
             return JointMapping(spec)
         return CartesianMapping(spec, self.value("linear_speed"), self.value("angular_speed"), self.value("workspace"))
 
-    def _listen(self, kind: type, topic: str, receive: Callable[[Any, float], None]) -> None:
+    def _listen(self, kind: type, topic: str, receive: Callable[[Any, float], None], qos: QoSProfile = COMMAND_QOS) -> None:
         """Hands every message to the device, with the time of its arrival: the clock that sent it need not be ours."""
 
         def hand_on(message: Any) -> None:
@@ -130,7 +138,7 @@ class TeleopNode(StackNode):
             except UserError as problem:
                 self._trouble = str(problem)
 
-        self.create_subscription(kind, self.value(topic), hand_on, COMMAND_QOS)
+        self.create_subscription(kind, topic, hand_on, qos)
 
     def _on_instruction(self, message: String) -> None:
         self._told = message.data

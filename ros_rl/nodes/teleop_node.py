@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 from geometry_msgs.msg import Twist, TwistStamped
+from rclpy.client import Client
+from rclpy.qos import QoSProfile
+from rclpy.task import Future
 from sensor_msgs.msg import JointState
 from sensor_msgs.msg import Joy as JoyMessage
 from std_msgs.msg import Bool, String
@@ -22,6 +25,7 @@ from ros_rl.nodes.messages import CLAIM_QOS, COMMAND_QOS, LATCHED_QOS, STREAM_QO
 from ros_rl.nodes.parameters import TELEOP_NODE
 from ros_rl.policies.actors import load_policy
 from ros_rl.robots.spec import RobotSpec, load_robot
+from ros_rl.teleop.browser import Browser
 from ros_rl.teleop.device import Button, Device
 from ros_rl.teleop.joy import Joy, read_mapping
 from ros_rl.teleop.keyboard import Keyboard
@@ -55,13 +59,16 @@ class TeleopNode(StackNode):
         self._needs: list[str] = []
         self._told = self.value("instruction") or None
         device = self._make_device(self.value("device"), spec)
-        self._walks = spec.floating_base and self.value("device") in ("keyboard", "joy", "twist")
+        self._walks = spec.floating_base and self.value("device") in ("keyboard", "joy", "twist", "browser")
         mapping = self._make_mapping(spec)
         self._session = Session(device, mapping, self.value("device_timeout"), self.value("on_release"), self.value("device_name"))
         self._actions = self.create_publisher(JointTrajectory, "teleop/action", STREAM_QOS)
         self._claims = self.create_publisher(String, "teleop/engaged", CLAIM_QOS)
         self._velocities = self.create_publisher(Twist, "cmd_vel", COMMAND_QOS) if self._walks else None
-        self._task_services = {button: self.create_client(Trigger, f"task/{button}") for button in _TASK_BUTTONS}
+        # Where no task node judges, as on a robot, a button is for the recorder.
+        self._button_services = {
+            button: [self.create_client(Trigger, f"{to}/{button}") for to in ("task", "recorder")] for button in _TASK_BUTTONS
+        }
         if isinstance(mapping, CartesianMapping):
             self.create_subscription(JointTrajectory, "joint_command", self._on_command, COMMAND_QOS)
         cameras = [spec.camera(name.split(".", 1)[1]) for name in self._needs if name.startswith("images.")]
@@ -95,19 +102,25 @@ class TeleopNode(StackNode):
             return Keyboard(*speeds)
         if name == "joy":
             joy = Joy(read_mapping(self.value("joy_mapping"), spec.read_urdf().links), *speeds)
-            self._listen(JoyMessage, "joy_topic", lambda message, now: joy.receive(message.axes, message.buttons, now))
+            self._listen(JoyMessage, self.value("joy_topic"), lambda message, now: joy.receive(message.axes, message.buttons, now))
             return joy
         if name == "twist":
             check_release(self.value("on_release"))
             frames = spec.read_urdf().links
             twist = TwistInput(frames, self.value("twist_units"), *speeds, self.value("device_timeout"))
-            self._listen(TwistStamped, "twist_topic", lambda message, now: twist.receive(message.header.frame_id, _six(message.twist), now))
+            topic = self.value("twist_topic")
+            self._listen(TwistStamped, topic, lambda message, now: twist.receive(message.header.frame_id, _six(message.twist), now))
             return twist
+        if name == "browser":
+            browser = Browser(*speeds, self.value("device_timeout"))
+            self._listen(String, "teleop/page", lambda message, now: browser.receive(message.data, now), CLAIM_QOS)
+            return browser
         if name == "leader":
             if not self.value("calibration"):
                 raise UserError("teleop_node: the parameter 'calibration' is empty; name the calibration file of the leader arm")
             leader = LeaderArm(read_calibration(self.value("calibration"), spec), spec, self.value("leader_switch"))
-            self._listen(JointState, "leader_topic", lambda message, now: leader.receive(message.name, message.position, now))
+            topic = self.value("leader_topic")
+            self._listen(JointState, topic, lambda message, now: leader.receive(message.name, message.position, now))
             self.create_subscription(Bool, "leader/engaged", lambda message: leader.switch(message.data, time.monotonic()), COMMAND_QOS)
             return leader
         if not self.value("demonstrator"):
@@ -124,7 +137,7 @@ class TeleopNode(StackNode):
             return JointMapping(spec)
         return CartesianMapping(spec, self.value("linear_speed"), self.value("angular_speed"), self.value("workspace"))
 
-    def _listen(self, kind: type, topic: str, receive: Callable[[Any, float], None]) -> None:
+    def _listen(self, kind: type, topic: str, receive: Callable[[Any, float], None], qos: QoSProfile = COMMAND_QOS) -> None:
         """Hands every message to the device, with the time of its arrival: the clock that sent it need not be ours."""
 
         def hand_on(message: Any) -> None:
@@ -134,7 +147,7 @@ class TeleopNode(StackNode):
             except UserError as problem:
                 self._trouble = str(problem)
 
-        self.create_subscription(kind, self.value(topic), hand_on, COMMAND_QOS)
+        self.create_subscription(kind, topic, hand_on, qos)
 
     def _on_command(self, message: JointTrajectory) -> None:
         self._sent = from_trajectory(message, self._spec.command_mode)
@@ -164,8 +177,8 @@ class TeleopNode(StackNode):
         elif self._walks and before == "engaged":
             self._drive(np.zeros(3))
         for button in step.pressed:
-            if button in self._task_services:
-                self._press(button)
+            if button in self._button_services:
+                self._press(button, self._button_services[button])
 
     def _beat(self) -> None:
         """Repeats the claim. The device is looked at only when an observation comes, so that none holds the robot."""
@@ -194,13 +207,20 @@ class TeleopNode(StackNode):
         message.linear.x, message.linear.y, message.angular.z = velocity.tolist()
         self._velocities.publish(message)
 
-    def _press(self, button: str) -> None:
-        client = self._task_services[button]
-        if not client.service_is_ready():
-            self.get_logger().warning(f"{button}: nobody offers task/{button}")
+    def _press(self, button: str, clients: list[Client]) -> None:
+        """Calls the first of the services that are there; if it refuses, the next one."""
+        ready = [client for client in clients if client.service_is_ready()]
+        if not ready:
+            self.get_logger().warning(f"{button}: nobody offers task/{button} or recorder/{button}")
             return
-        answer = client.call_async(Trigger.Request())
-        answer.add_done_callback(lambda future: self.get_logger().info(f"{button}: {future.result().message or 'done'}"))
+
+        def answered(future: Future) -> None:
+            if not future.result().success and ready[1:]:
+                self._press(button, ready[1:])
+            else:
+                self.get_logger().info(f"{button}: {future.result().message or 'done'}")
+
+        ready[0].call_async(Trigger.Request()).add_done_callback(answered)
 
 
 def _six(twist: Twist) -> tuple[float, ...]:

@@ -210,14 +210,15 @@ def test_a_takeover_starts_from_where_the_arm_is_where_no_command_says_more(sent
 
 
 def test_a_thing_in_the_gripper_does_not_stop_it_from_gripping():
-    arm = Arm()
-    for _ in range(100):
-        arm.run(ARM.period, twist=np.zeros(6), gripper=0.0)
-        arm.q[GRIPPER] = 0.0195
-    assert arm.commands[-1][GRIPPER] == 0.0
+    spec = load_robot("so101")
+    arm, index = Arm(spec), spec.joint_names.index(spec.gripper.joint)
+    for _ in range(200):
+        arm.run(spec.period, twist=np.zeros(6), gripper=0.0)
+        arm.q[index] = 0.8  # further open than a target may lead it
+    assert arm.commands[-1][index] == spec.gripper.closed
     arm.q[0] += 0.5  # nor does a push at the arm
-    arm.run(ARM.period, twist=np.zeros(6))
-    assert arm.commands[-1][GRIPPER] == 0.0
+    arm.run(spec.period, twist=np.zeros(6))
+    assert arm.commands[-1][index] == spec.gripper.closed
 
 
 def test_an_arm_that_was_moved_meanwhile_is_taken_from_where_it_is():

@@ -143,14 +143,14 @@ def read_info(root: Path) -> dict[str, Any]:
     """Reads `meta/info.json`.
 
     Raises:
-        UserError: there is none, or it is none of this version.
+        UserError: there is none, or it is none of this version, or a repair was interrupted.
     """
     path = root / layout.INFO
+    if (root / layout.COMPLETE).exists():  # it would take out what is added now
+        raise UserError(f"{root}: a repair was interrupted; 'ros-rl data repair {root}' finishes it")
     try:
         info = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        if (root / ".repair").exists():
-            raise UserError(f"{root}: a repair was interrupted; 'ros-rl data repair {root}' finishes it") from None
         raise UserError(f"{root}: is no LeRobot dataset, it has no {layout.INFO}") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
@@ -177,7 +177,7 @@ class DatasetWriter:
         """
         _check_spec(spec)
         self.root, self.spec = root, spec
-        existing = (root / layout.INFO).exists()
+        existing = (root / layout.INFO).exists() or (root / layout.COMPLETE).exists()
         if not existing and root.exists() and any(path.name not in (".lock", layout.LOGS) for path in root.iterdir()):
             raise UserError(f"{root}: is neither empty nor a LeRobot dataset (no {layout.INFO}); choose a new folder")
         if existing:
@@ -285,7 +285,7 @@ class DatasetWriter:
             raise UserError(f"{self.root}: was written by another program, with other columns; choose a new folder, or merge the two")
         self._tasks, self._episodes, self._stats = dataset.tasks, dataset.episodes, dataset.stats
         for path in uncommitted(dataset):
-            move_aside(path, self.root, self.root / "aside")
+            move_aside(path, self.root, self.root / layout.ASIDE)
         self._write_totals()
 
     def _write_totals(self) -> None:

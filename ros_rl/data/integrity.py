@@ -18,7 +18,6 @@ from ros_rl.data.stats import aggregate
 from ros_rl.data.video import frame_times, read_video
 from ros_rl.errors import UserError
 
-STAGED, COMPLETE = ".repair", "complete"  # where a repair prepares the new files, and the mark that they are all there
 _TOLERANCE = 1e-4  # s: LeRobot's, between a row and its frame
 
 
@@ -82,8 +81,8 @@ def check(root: Path, decode: bool = False) -> list[Finding]:
     Raises:
         UserError: it is no dataset of this version.
     """
-    if (root / STAGED / COMPLETE).exists():
-        return [Finding("repair", STAGED, "a repair was interrupted; the next one finishes it")]
+    if (root / layout.COMPLETE).exists():
+        return [Finding("repair", layout.STAGED, "a repair was interrupted; the next one finishes it")]
     return examine(root, decode).findings
 
 

@@ -22,6 +22,8 @@ VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.m
 EPISODES_PATH = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 INFO, STATS, TASKS = "meta/info.json", "meta/stats.json", "meta/tasks.parquet"
 LOGS = "logs"  # MCAP files of episodes that are running or were cut off
+ASIDE = "aside"  # what was replaced or cannot be read
+STAGED, COMPLETE = ".repair", ".repair/complete"  # where a repair prepares the new files, and the mark that they are all there
 UNREADABLE = (OSError, pa.ArrowException, ValueError, KeyError, TypeError)  # what reading a damaged file raises
 
 

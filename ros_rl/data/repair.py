@@ -20,12 +20,10 @@ from ros_rl.data.convert import Recording, commit_log
 from ros_rl.data.dataset import Dataset, DatasetWriter, read_info, table_stats, uncommitted, video_stats
 from ros_rl.data.features import INDEX_FEATURES, DatasetSpec
 from ros_rl.data.files import commit_file, free_name, lock_folder, move_aside, sync
-from ros_rl.data.integrity import COMPLETE, STAGED, Examination, Part, examine, open_logs
-from ros_rl.data.layout import EpisodeMeta, Slice
+from ros_rl.data.integrity import Examination, Part, examine, open_logs
+from ros_rl.data.layout import ASIDE, COMPLETE, STAGED, EpisodeMeta, Slice
 from ros_rl.data.stats import aggregate
 from ros_rl.errors import UserError
-
-ASIDE = "aside"
 
 
 def repair(root: Path) -> list[str]:
@@ -73,7 +71,7 @@ def _repair_files(root: Path) -> list[str]:
     lock = lock_folder(root)
     try:
         staged = root / STAGED
-        if (staged / COMPLETE).exists():
+        if (root / COMPLETE).exists():
             _swap(root)
             return ["finished a repair that had been interrupted", *_tidy(root)]
         if staged.exists():
@@ -110,7 +108,7 @@ def _rebuild(examination: Examination) -> list[str]:
         layout.write_tasks(staged / layout.TASKS, tasks)
         layout.write_json(staged / layout.STATS, layout.plain(aggregate(episode.stats for episode in episodes)))
     layout.write_json(staged / layout.INFO, dataset.info | layout.totals(episodes, tasks))
-    (staged / COMPLETE).touch()
+    (root / COMPLETE).touch()
     sync(staged)
     _swap(root)
     return [*_report(dataset, parts), *_tidy(root)]
@@ -132,7 +130,7 @@ def _swap(root: Path) -> None:
                 (root / name).rename(free_name(root / ASIDE / name))
             (staged / name).rename(root / name)
     sync(root)
-    (staged / COMPLETE).unlink()
+    (root / COMPLETE).unlink()
     staged.rmdir()
 
 

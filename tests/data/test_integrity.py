@@ -1,5 +1,7 @@
 import json
 import shutil
+from functools import partialmethod
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -185,27 +187,28 @@ def test_totals_behind_the_episodes_are_brought_up_to_date_by_the_next_writer(ro
     assert check(root) == []
 
 
-@pytest.mark.parametrize("moved", [(), ("data",), ("data", "meta")])
-def test_a_repair_that_was_interrupted_is_finished(root, moved, monkeypatch):
+@pytest.mark.parametrize("renames", range(5))
+def test_a_repair_that_was_interrupted_is_finished_and_nobody_writes_before(root, renames, monkeypatch):
     data(root, 1).unlink()
     before = contents(root)
+    left = iter(range(renames))
 
-    def interrupted(folder):
-        (folder / "aside").mkdir()
-        for name in moved:
-            (folder / name).rename(folder / "aside" / name)
-            if name != moved[-1]:
-                (folder / ".repair" / name).rename(folder / name)
-        raise KeyboardInterrupt
+    def interrupted(act, path, *arguments, **options):
+        if path.parent in (root, root / ".repair") and next(left, None) is None:
+            raise KeyboardInterrupt
+        return act(path, *arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr("ros_rl.data.repair._swap", interrupted)
+        for name in ("rename", "unlink"):
+            patch.setattr(
+                Path, name, partialmethod(lambda path, act, *args, **options: interrupted(act, path, *args, **options), getattr(Path, name))
+            )
         with pytest.raises(KeyboardInterrupt):
             repair(root)
     assert "a repair was interrupted" in texts(root)[0]
-    if "meta" in moved:
-        with pytest.raises(UserError, match="a repair was interrupted"):
-            Dataset.open(root)
+    for use in (lambda: Dataset.open(root), lambda: DatasetWriter(root, SPEC)):
+        with pytest.raises(UserError, match=r"a repair was interrupted.*data repair"):
+            use()
     assert repair(root)[0] == "finished a repair that had been interrupted"
     assert_whole(root, [0, 2])
     assert before <= contents(root)

@@ -27,7 +27,7 @@ class Finding:
 
     Attributes:
         kind: a word for machines: repair, metadata, missing, unreadable, rows, frames, index, values, stamps, totals,
-            statistics, tasks, leftover, log.
+            statistics, tasks, end, leftover, log.
         where: the file, relative to the dataset, or the episode.
         text: what is wrong.
         mendable: whether a repair ends it. What was recorded wrongly stays as it is.
@@ -185,6 +185,7 @@ def _examine_episode(dataset: Dataset, meta: EpisodeMeta, tables: _Tables, decod
             wrong.append(problem)
     wrong += _examine_index(dataset, meta, table)
     wrong += _examine_values(table)
+    wrong += _examine_end(table)
     rows = min(frames)
     return (Part(meta, table, meta.file, dict(meta.videos), rows) if rows else None), wrong
 
@@ -245,6 +246,19 @@ def _examine_values(table: pa.Table) -> list[_Wrong]:
     back = np.diff(stamps.reshape(len(stamps), -1), axis=0) < 0
     if back.any():
         wrong.append(("stamps", f"a measured stamp goes back in row {int(np.argmax(back.any(axis=1))) + 1}", False))
+    return wrong
+
+
+def _examine_end(table: pa.Table) -> list[_Wrong]:
+    """Names an episode of which no row, or a wrong one, is the end: a learner would go on into the next one."""
+    if "next.done" not in table.column_names or not len(table):
+        return []
+    done = table["next.done"].to_numpy()
+    wrong: list[_Wrong] = []
+    if not done[-1]:
+        wrong.append(("end", "its last row is not next.done", True))
+    if done[:-1].any():
+        wrong.append(("end", f"row {int(np.argmax(done))} is next.done, the last is {len(done) - 1}", False))
     return wrong
 
 

@@ -98,7 +98,7 @@ def _rebuild(examination: Examination) -> list[str]:
     episodes = []
     start = 0
     for index, part in enumerate(parts):
-        table = _renumbered(part.table.slice(0, part.rows), index, start, dataset.spec.fps)
+        table = _ended(_renumbered(part.table.slice(0, part.rows), index, start, dataset.spec.fps))
         episode = _meta(dataset, part, table, tasks, index, start)
         commit_file(staged / layout.numbered(layout.DATA_PATH, index), partial(pq.write_table, table))
         layout.write_episode(staged / layout.numbered(layout.EPISODES_PATH, index), episode)
@@ -134,6 +134,26 @@ def _swap(root: Path) -> None:
     staged.rmdir()
 
 
+def _ended(table: pa.Table) -> pa.Table:
+    """Marks the last row as the end: where it is not, the episode was cut there, so it is truncated."""
+    columns = layout.columns_of(table)
+    if "next.done" not in columns or columns["next.done"][-1]:
+        return table
+    last = np.arange(len(table)) == len(table) - 1
+    ends = {"next.done": columns["next.done"] | last}
+    if "next.truncated" in columns:
+        ends["next.truncated"] = columns["next.truncated"] | (last & ~columns.get("next.terminated", np.zeros_like(last)))
+    for key, values in ends.items():
+        table = table.set_column(table.column_names.index(key), key, pa.array(values))
+    return table
+
+
+def _outcome(table: pa.Table) -> str:
+    """Says how an episode ended, as far as its last row tells."""
+    ended = {key: "next." + key in table.column_names and table["next." + key][-1].as_py() for key in ("success", "terminated")}
+    return "success" if ended["success"] else "failure" if ended["terminated"] else ""
+
+
 def _renumbered(table: pa.Table, index: int, start: int, fps: int) -> pa.Table:
     frames = np.arange(len(table))
     right = {"frame_index": frames, "index": start + frames, "episode_index": np.full(len(table), index), "timestamp": frames / fps}
@@ -155,7 +175,7 @@ def _meta(dataset: Dataset, part: Part, table: pa.Table, tasks: Sequence[str], i
             path = dataset.root / layout.numbered(layout.VIDEO_PATH, cut.file, key)
             stats[key] = video_stats(path, rows, dataset.spec.fps, cut.start)
     named = tuple(tasks[i] for i in dict.fromkeys(table["task_index"].to_pylist()) if i < len(tasks))
-    outcome = part.meta.outcome if part.meta is not None and part.meta.length == rows else ""
+    outcome = part.meta.outcome if part.meta is not None and part.meta.length == rows else _outcome(table)
     log = part.meta.log if part.meta is not None else ""
     return EpisodeMeta(index, named, rows, start, index, index, videos, outcome, log, stats)
 

@@ -133,7 +133,10 @@ def test_an_episode_ends_where_its_video_does(root):
     assert texts(root) == ["episode 2: videos/observation.images.wrist/chunk-000/file-002.mp4 has 20 frames for 30 rows"]
     assert "episode 2: has 20 rows now, of 30" in repair(root)
     assert_whole(root, [0, 1, 2])
-    last = Dataset.open(root).episodes[2]
+    last, columns = Dataset.open(root).episodes[2], Dataset.open(root).columns(2)
+    for key in ("next.done", "next.truncated"):  # nobody judged it there
+        assert columns[key].tolist() == [False] * 19 + [True]
+    assert not columns["next.terminated"].any() and not columns["next.success"].any()
     assert last.length == 20 and last.stats["observation.images.front"]["count"] == [20] and last.outcome == ""
 
 
@@ -144,6 +147,21 @@ def test_an_episode_ends_where_its_rows_do(root):
     repair(root)
     assert_whole(root, [0, 1, 2])
     assert [episode.start for episode in Dataset.open(root).episodes] == [0, 7, 12]
+
+
+def test_an_end_in_the_wrong_row_is_named(root):
+    change(data(root, 0), "next.done", [False] * 12)
+    change(data(root, 1), "next.done", [False, False, True, False, True])
+    assert texts(root) == ["episode 0: its last row is not next.done", "episode 1: row 2 is next.done, the last is 4 (cannot be mended)"]
+    repair(root)
+    assert texts(root) == ["episode 1: row 2 is next.done, the last is 4 (cannot be mended)"]
+    assert not Dataset.open(root).columns(0)["next.truncated"].any()  # it was terminated
+
+
+def test_an_episode_that_is_taken_in_has_the_outcome_of_its_rows(root):
+    meta(root, 1).unlink()
+    repair(root)
+    assert [episode.outcome for episode in Dataset.open(root).episodes] == ["success"] * 3
 
 
 def test_values_that_are_not_finite_are_named_and_left(root):

@@ -2,7 +2,9 @@
 
 import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ros_rl.errors import UserError, unknown
 from ros_rl.nodes.environment import BAD_INPUT, LAUNCHER
 from ros_rl.nodes.parameters import DEVICES, NODES, Parameter, Value
+from ros_rl.paths import share_dir
 from ros_rl.policies.bundle import Bundle, check_fits, load_bundle
 from ros_rl.robots.spec import RobotSpec, load_robot
 from ros_rl.safety.filters import make_filter
@@ -91,9 +94,9 @@ _OWN = (
     Parameter("mode", "sim", "sim: MuJoCo. robot: a real robot behind ros2_control.", choices=("sim", "robot")),
     Parameter("robot", "", "Robot by name, or a path to its robot.yaml; empty: the bring-up's own."),
     Parameter("tasks", [""], "Tasks by name, in turn; 'none': no task, only the services act; empty: those of the bring-up for the robot."),
-    Parameter("policy", "", "Policy bundle by name or path; empty: the one that the first task names."),
+    Parameter("policy", "", "Policy bundle by name or path; empty: the one that the first task names; none: only a device commands."),
     Parameter("namespace", "", "Namespace of the nodes; empty: the bring-up's name."),
-    Parameter("composed", False, "Run all nodes in one process; the page of web:=true keeps its own."),
+    Parameter("composed", False, "Run all nodes in one process; page and recorder keep their own."),
     Parameter("web", False, "Serve a page that shows the robot, to this machine only."),
     Parameter("teleop", "none", "Device with which a person can take the robot over from the policy.", choices=("none", *DEVICES)),
     Parameter("use_sim_time", "auto", "Whether nodes take their time from /clock; auto: in simulation.", choices=("auto", "true", "false")),
@@ -102,9 +105,16 @@ _OWN = (
 SIM_ONLY = ("lockstep", "rate_factor", "scene", "cameras", "episodes", "pause", "publish_clock", "viewer")
 ROBOT_ONLY = ("controller", "command_interface", "joint_states_topic", "imu_topic", "odometry_topic", "connect_timeout")
 ROBOT_PROCESSES = ("hardware_node", "composed_node")  # the robot is in one of them
+NO_POLICY = "none"
 _WEB = "web_node"
 _TELEOP = "teleop_node"
-_LAUNCHED = ("hardware_node", "safety_node", "policy_node", "task_node", _TELEOP, _WEB)
+_RECORDER = "recorder_node"
+_APART = (_WEB, _RECORDER)  # never in the process of the robot: what they do must not hold up its control loop
+_LAUNCHED = ("hardware_node", "safety_node", "policy_node", "task_node", _TELEOP, _RECORDER, _WEB)
+_MOVE_EVERY_JOINT = ("leader", "scripted")  # devices that need no policy, whatever the robot
+_FAST_DDS = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE", "FASTDDS_BUILTIN_TRANSPORTS")
+_SHARED_MEMORY = 256 * 1024**2  # bytes that must be free: a container may have 64 MB in all
+COMMIT_PATIENCE = 300.0  # s that a recorder has to write what it has recorded; what it has not done then stays a log
 _GIVEN = ("autostart", "backend", "task", "device")  # parameters that the graph settles, not whoever starts it
 
 
@@ -116,7 +126,9 @@ def _arguments() -> dict[str, Parameter]:
 
 
 ARGUMENTS = _arguments()
-TELEOP_ONLY = {p.name for p in NODES[_TELEOP]} - {p.name for name in _LAUNCHED if name != _TELEOP for p in NODES[name]}
+TELEOP_ONLY, RECORDER_ONLY = (
+    {p.name for p in NODES[own]} - {p.name for name in _LAUNCHED if name != own for p in NODES[name]} for own in (_TELEOP, _RECORDER)
+)
 
 
 @dataclass(frozen=True)
@@ -170,58 +182,102 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
             raise unknown("argument", key, ARGUMENTS)
     values: dict[str, Any] = {name: parameter.default for name, parameter in ARGUMENTS.items()}
     values |= {key: ARGUMENTS[key].parse(text) for key, text in given.items()}
-    robot = load_robot(values["robot"] or chosen.robot, values["control_rate"])
+    _check_effects(given, values)
+    values["robot"] = values["robot"] or chosen.robot
+    robot = load_robot(values["robot"], values["control_rate"])
     tasks = _tasks([name for name in values["tasks"] if name] or tasks_for(bringup, robot.name), robot.name)
     simulated = values["mode"] == "sim"
-    for key in given:
-        if key in (ROBOT_ONLY if simulated else SIM_ONLY):
-            raise UserError(f"{key} has no effect in mode:={values['mode']}; leave it out")
-    if "web_port" in given and not values["web"]:
-        raise UserError("web_port has no effect without web:=true; leave it out")
-    for key in given:
-        if key in TELEOP_ONLY and values["teleop"] == "none":
-            raise UserError(f"{key} has no effect without teleop:=; leave it out")
     if simulated:
         _same("scene", tasks)
         if tasks and "scene" in given:
             raise UserError("scene is for tasks:=none; a task brings its own scene")
-    policy = values["policy"] or _same("policy", tasks)
-    if not policy:
-        raise UserError("without a task, name the policy:=")
-    bundle = load_bundle(policy)
-    check_fits(bundle, robot)
-    if bundle.spec.privileged and not simulated:
-        raise UserError(f"policy '{policy}' reads simulator state, so it runs in mode:=sim only; name another policy:=")
-    if values["filter"] != "none":
-        prior = values["prior"] or values["robot"] or chosen.robot
-        make_filter(values["filter"], robot, prior, values["outside"])  # refuses here what the node would refuse
-        _check_prior(bundle, values["filter"], prior)
-    demonstrator = values["demonstrator"] or str(policy)
-    _check_device(values, robot, demonstrator, simulated)
-    sim_time = values["use_sim_time"] == "true" or (values["use_sim_time"] == "auto" and simulated)
+    policy, demonstrator = _actors(values, robot, tasks, simulated)
     shared = {
         **values,
-        "robot": values["robot"] or chosen.robot,
         "backend": "mujoco" if simulated else "ros2_control",
         "task": str(tasks[0].path) if tasks and simulated else "",
         "tasks": [str(task.path) for task in tasks] if simulated and tasks else [""],
-        "policy": str(policy),
+        "policy": policy,
         "device": values["teleop"],
         "demonstrator": demonstrator,
+        "cameras": _cameras(values, robot, (tasks[0].scene if tasks else values["scene"]) if simulated else None),
     }
     if tasks and "command" not in given:
         shared["command"] = list(tasks[0].command)
     if tasks and not simulated and "instruction" not in given:
         shared["instruction"] = tasks[0].instruction
+    left_out = {
+        _WEB: not values["web"],
+        _TELEOP: values["teleop"] == "none",
+        _RECORDER: not values["dataset"],
+        "policy_node": policy == NO_POLICY,
+    }
+    sim_time = values["use_sim_time"] == "true" or (values["use_sim_time"] == "auto" and simulated)
     nodes = tuple(
-        # The page shows what comes when it comes; /clock would wake it a hundred times a second for nothing.
+        # Page and recorder go by what comes; /clock would wake them a hundred times a second for nothing.
         NodeDescription(
-            name, {p.name: shared[p.name] for p in NODES[name] if p.name in shared} | {"use_sim_time": sim_time and name != _WEB}
+            name, {p.name: shared[p.name] for p in NODES[name] if p.name in shared} | {"use_sim_time": sim_time and name not in _APART}
         )
         for name in _LAUNCHED
-        if (values["web"] or name != _WEB) and (values["teleop"] != "none" or name != _TELEOP)
+        if not left_out.get(name)
     )
     return Graph(bringup, _namespace(values["namespace"] or bringup), nodes, values["composed"])
+
+
+def _check_effects(given: Mapping[str, str], values: Mapping[str, Any]) -> None:
+    """Refuses arguments that would have no effect beside the others."""
+    simulated = values["mode"] == "sim"
+    for key in given:
+        if key in (ROBOT_ONLY if simulated else SIM_ONLY) and not (key == "cameras" and values["dataset"]):
+            raise UserError(f"{key} has no effect in mode:={values['mode']}; leave it out")
+        if key == "web_port" and not values["web"]:
+            raise UserError("web_port has no effect without web:=true; leave it out")
+        if key in TELEOP_ONLY and values["teleop"] == "none":
+            raise UserError(f"{key} has no effect without teleop:=; leave it out")
+        if key in RECORDER_ONLY and not values["dataset"]:
+            raise UserError(f"{key} has no effect without dataset:=; leave it out")
+
+
+def _actors(values: Mapping[str, Any], robot: RobotSpec, tasks: Sequence[Task], simulated: bool) -> tuple[str, str]:
+    """Returns the policy, and what a scripted demonstrator plays; both fit the robot."""
+    policy = values["policy"] or _same("policy", tasks)
+    if not policy:
+        raise UserError("without a task, name the policy:=")
+    if policy != NO_POLICY:
+        bundle = load_bundle(policy)
+        check_fits(bundle, robot)
+        if bundle.spec.privileged and not simulated:
+            raise UserError(f"policy '{policy}' reads simulator state, so it runs in mode:=sim only; name another policy:=")
+    if values["filter"] != "none":
+        prior = values["prior"] or values["robot"]
+        make_filter(values["filter"], robot, prior, values["outside"])  # refuses here what the node would refuse
+        if policy != NO_POLICY:
+            _check_prior(bundle, values["filter"], prior)
+    demonstrator = values["demonstrator"] or policy
+    if demonstrator == NO_POLICY:
+        demonstrator = _same("policy", tasks) if values["teleop"] == "scripted" else ""
+    if policy == NO_POLICY and robot.floating_base and values["teleop"] not in ("none", *_MOVE_EVERY_JOINT):
+        raise UserError(f"teleop:={values['teleop']} tells a policy of '{robot.name}' where to go; without one nothing moves its joints")
+    _check_device(values, robot, demonstrator, simulated)
+    return str(policy), str(demonstrator)
+
+
+def _cameras(values: Mapping[str, Any], robot: RobotSpec, scene: str | Path | None) -> list[str]:
+    """Returns the cameras to use: those named, or, where a dataset is recorded, all; refuses a dataset of something else."""
+    given = [name for name in values["cameras"] if name]
+    named = [] if given == ["none"] else given
+    if not values["dataset"]:
+        return named or [""]
+    from ros_rl.data.cameras import recorded_cameras
+    from ros_rl.data.dataset import read_info
+    from ros_rl.data.features import DatasetSpec
+    from ros_rl.data.layout import INFO
+
+    cameras = recorded_cameras(robot, scene, named if given else None)
+    root = Path(values["dataset"]).expanduser()
+    if (root / INFO).exists():
+        DatasetSpec.from_info(read_info(root)).require_same(DatasetSpec.of(robot, values["fps"], cameras), root)
+    return [camera.name for camera in cameras] or [""]
 
 
 def _check_device(values: Mapping[str, Any], robot: RobotSpec, demonstrator: str, simulated: bool) -> None:
@@ -233,6 +289,8 @@ def _check_device(values: Mapping[str, Any], robot: RobotSpec, demonstrator: str
             raise UserError("teleop:=leader needs the calibration:= of the leader arm")
         read_calibration(Path(values["calibration"]), robot)
     elif values["teleop"] == "scripted":
+        if not demonstrator:
+            raise UserError("without a task and a policy, name the demonstrator:=")
         bundle = load_bundle(demonstrator)
         check_fits(bundle, robot)
         if bundle.spec.privileged and not simulated:
@@ -292,8 +350,9 @@ def launch_description(bringup: str) -> "LaunchDescription":
                 executable=description.executable,
                 namespace=described.namespace,
                 parameters=[dict(description.parameters)],
-                additional_env={LAUNCHER: str(os.getpid())},
+                additional_env=environment(description),
                 output="screen",
+                sigterm_timeout=str(COMMIT_PATIENCE if description.executable == _RECORDER else 5.0),
             )
 
             def ended(event: Any, context: Any, name: str = description.executable) -> list[Any]:
@@ -313,15 +372,19 @@ def launch_description(bringup: str) -> "LaunchDescription":
     return LaunchDescription([*declared, OpaqueFunction(function=start)])
 
 
-def check_machine(described: Graph) -> None:
+def check_machine(described: Graph, terminal: bool = False) -> None:
     """Checks what the windows and devices of a graph need, before anything is started: a robot that runs should not end for want of one.
+
+    Args:
+        described: the graph.
+        terminal: whether a keyboard may have the terminal of whoever starts the graph.
 
     Raises:
         UserError: the page's port is taken or viser is missing, there is no display for MuJoCo's viewer, or a keyboard would
             have no terminal.
     """
     for node in described.nodes:
-        if node.parameters.get("device") == "keyboard":
+        if node.parameters.get("device") == "keyboard" and not (terminal and not described.composed):
             mend = f"leave out teleop:= and run 'ros-rl teleop keyboard {described.bringup}' in a second terminal"
             raise UserError(f"teleop:=keyboard has no terminal of its own in a graph; {mend}")
         if node.executable == _WEB:
@@ -335,12 +398,27 @@ def check_machine(described: Graph) -> None:
 
 
 def processes(described: Graph) -> tuple[NodeDescription, ...]:
-    """Returns one description for each process: the nodes, or the single node that composes all but the page's."""
+    """Returns one description for each process: the nodes, or the single node that composes all that may share one."""
     if not described.composed:
         return described.nodes
-    together = [node for node in described.nodes if node.executable != _WEB]
+    together = [node for node in described.nodes if node.executable not in _APART]
     merged = {f"{node.executable}.{name}": value for node in together for name, value in node.parameters.items()}
-    return (NodeDescription("composed_node", merged), *(node for node in described.nodes if node.executable == _WEB))
+    return (NodeDescription("composed_node", merged), *(node for node in described.nodes if node.executable in _APART))
+
+
+def environment(description: NodeDescription) -> dict[str, str]:
+    """Returns the variables that a process is started with besides those of its launcher.
+
+    A process that publishes images gets memory to share that several fit into, where nobody has configured Fast DDS otherwise and
+    there is room for it: many are lost without.
+    """
+    variables = {LAUNCHER: str(os.getpid())}
+    cameras = any(description.parameters.get(f"{prefix}cameras") not in (None, [""]) for prefix in ("", "hardware_node."))
+    if cameras and description.executable in ROBOT_PROCESSES and not any(name in os.environ for name in _FAST_DDS):
+        with suppress(OSError):
+            if shutil.disk_usage("/dev/shm").free > _SHARED_MEMORY:
+                variables[_FAST_DDS[0]] = str(share_dir() / "launch/large_images.xml")
+    return variables
 
 
 def ends_the_graph(executable: str, code: int | None) -> bool:
@@ -352,6 +430,5 @@ def ends_the_graph(executable: str, code: int | None) -> bool:
 
 def obituary(executable: str, code: int | None) -> str:
     """Returns what to say of a process whose end does not end the graph."""
-    return f"{executable} ended with {code}; " + (
-        "the robot goes on without the page" if executable == _WEB else "the guard holds the robot"
-    )
+    goes_on = {_WEB: "the robot goes on without the page", _RECORDER: "the robot goes on, and nothing is recorded"}
+    return f"{executable} ended with {code}; {goes_on.get(executable, 'the guard holds the robot')}"

@@ -2,28 +2,35 @@
 
 import socket
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ros_rl.bringup import (
     ARGUMENTS,
     BRINGUPS,
+    RECORDER_ONLY,
     ROBOT_ONLY,
     TELEOP_ONLY,
     bringup_for,
     bringup_named,
     check_machine,
     ends_the_graph,
+    environment,
     graph,
     obituary,
     processes,
     read_words,
     tasks_for,
 )
+from ros_rl.data.dataset import DatasetWriter
+from ros_rl.data.features import DatasetSpec
 from ros_rl.errors import UserError
 from ros_rl.nodes.parameters import NODES
 from ros_rl.paths import share_dir
 from ros_rl.policies.bundle import load_bundle, save_bundle
+from ros_rl.robots.spec import load_robot
 from ros_rl.safety.prior import load_prior
 from ros_rl.sim.task import load_task
 
@@ -101,6 +108,7 @@ def test_an_argument_reaches_every_node_that_has_it(name):
     where = {"mode": "robot"} if name in ROBOT_ONLY else {"tasks": "none", "policy": "arm_circle"} if name == "scene" else {}
     where |= {"web": "true"} if name == "web_port" else {}
     where |= {"teleop": "twist"} if name in TELEOP_ONLY else {}
+    where |= {"dataset": "nowhere"} if name in RECORDER_ONLY else {}
     given = parameters(graph("arm", {"tasks": "arm_circle", **where, name: text}))
     owners = [node for node, table in NODES.items() if node in given and any(p.name == name for p in table)]
     assert owners
@@ -163,6 +171,65 @@ def test_a_device_is_one_more_node_in_the_process_of_the_others():
 def test_a_keyboard_has_no_terminal_in_a_graph():
     with pytest.raises(UserError, match="run 'ros-rl teleop keyboard arm' in a second terminal"):
         check_machine(graph("arm", {"teleop": "keyboard"}))
+
+
+@pytest.mark.parametrize(("mode", "cameras"), [("sim", ["wrist", "front", "overhead"]), ("robot", ["wrist"])])
+@pytest.mark.parametrize("composed", ["true", "false"])
+def test_a_dataset_is_recorded_by_one_more_node_in_a_process_of_its_own_with_all_cameras(mode, cameras, composed):
+    given = {"mode": mode, "tasks": "put_red_block_in_bowl", "policy": "arm_circle", "composed": composed}
+    without, described = graph("arm", given), graph("arm", given | {"dataset": "nowhere", "fps": "20"})
+    nodes = parameters(described)
+    assert [*parameters(without), "recorder_node"] == list(nodes)
+    assert (nodes["recorder_node"]["dataset"], nodes["recorder_node"]["fps"]) == ("nowhere", 20)
+    assert nodes["recorder_node"]["cameras"] == nodes["hardware_node"]["cameras"] == cameras
+    assert nodes["recorder_node"]["use_sim_time"] is False
+    assert [process.executable for process in processes(described)][-1] == "recorder_node"
+    assert len(processes(described)) == (2 if composed == "true" else 5)
+    assert parameters(graph("arm", given | {"dataset": "nowhere", "cameras": "none"}))["recorder_node"]["cameras"] == [""]
+    assert parameters(graph("arm", given | {"dataset": "nowhere", "cameras": "wrist"}))["recorder_node"]["cameras"] == ["wrist"]
+
+
+def test_a_dataset_of_another_robot_rate_or_cameras_is_refused_with_both_sides_before_anything_starts(tmp_path):
+    robot = load_robot("arm")
+    with DatasetWriter(tmp_path / "set", DatasetSpec.of(robot, 30, robot.cameras)):
+        pass
+    given = {"dataset": str(tmp_path / "set"), "cameras": "wrist"}
+    assert graph("arm", given)
+    for bringup, changed, message in (
+        ("cartpole", {"cameras": "none"}, "holds another robot: the dataset has arm, the recording cartpole"),
+        ("arm", {"fps": "10"}, "holds another rate: the dataset has 30 Hz, the recording 10 Hz"),
+        ("arm", {"cameras": "front"}, "holds another cameras: the dataset has wrist 640×480, the recording front 640×480"),
+    ):
+        with pytest.raises(UserError, match=message):
+            graph(bringup, given | changed)
+
+
+def test_a_process_that_publishes_images_gets_memory_that_they_fit_into(monkeypatch):
+    for name in ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE", "FASTDDS_BUILTIN_TRANSPORTS"):
+        monkeypatch.delenv(name, raising=False)
+    free = 1024**3
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free))
+
+    def configured(**arguments):
+        return ["FASTRTPS_DEFAULT_PROFILES_FILE" in environment(node) for node in processes(graph("arm", arguments))]
+
+    assert configured(cameras="wrist") == [True, False, False, False]
+    assert configured(cameras="wrist", composed="true") == [True]
+    assert configured(dataset="nowhere", composed="true") == [True, False]
+    assert configured() == 4 * [False]
+    assert Path(environment(graph("arm", {"cameras": "wrist"}).nodes[0])["FASTRTPS_DEFAULT_PROFILES_FILE"]).is_file()
+    free = 64 * 1024**2  # a container's
+    assert configured(cameras="wrist") == 4 * [False]
+    free = 1024**3
+    monkeypatch.setenv("FASTDDS_BUILTIN_TRANSPORTS", "UDPv4")
+    assert configured(cameras="wrist") == 4 * [False]
+
+
+def test_without_a_policy_a_device_alone_commands():
+    given = parameters(graph("arm", {"policy": "none", "teleop": "scripted"}))
+    assert list(given) == ["hardware_node", "safety_node", "task_node", "teleop_node"]
+    assert given["teleop_node"]["demonstrator"] == "arm_pick_place"
+    assert "policy_node" not in parameters(graph("arm", {"policy": "none"}))  # with a device in another terminal
 
 
 @pytest.mark.parametrize("composed", [True, False])
@@ -242,6 +309,23 @@ REFUSED = {
         "arm",
         {"mode": "robot", "tasks": "arm_circle", "teleop": "scripted", "demonstrator": "arm_pick_place"},
         "demonstrator 'arm_pick_place' reads simulator state, so it runs in mode:=sim only",
+    ),
+    "a recorder without a dataset": ("arm", {"fps": "10"}, "fps has no effect without dataset:=; leave it out"),
+    "a camera that is nowhere": (
+        "arm",
+        {"dataset": "nowhere", "cameras": "wrist,frnt"},
+        "unknown camera of arm in tabletop 'frnt', did you mean 'front'? (known: front, overhead, wrist)",
+    ),
+    "a camera of the scene on a robot": (
+        "arm",
+        {"dataset": "nowhere", "cameras": "front", "mode": "robot", "policy": "arm_circle"},
+        "unknown camera of arm 'front' (known: wrist)",
+    ),
+    "nobody to do it": ("arm", {"tasks": "none", "policy": "none", "teleop": "scripted"}, "without a task and a policy, name the"),
+    "a device that needs a policy": (
+        "quadruped",
+        {"policy": "none", "teleop": "joy"},
+        "teleop:=joy tells a policy of 'quadruped' where to go; without one nothing moves its joints",
     ),
     "no truth value": ("arm", {"composed": "maybe"}, "composed must be true or false, got 'maybe'"),
     "two of three numbers": ("arm", {"command": "1,2"}, "command must be 3 numbers with commas between, got [1.0, 2.0]"),
@@ -326,6 +410,8 @@ def test_words_of_another_form_are_refused(words, message):
         ("safety_node", -9, False),
         ("policy_node", 2, True),
         ("task_node", 0, True),
+        ("recorder_node", 2, True),
+        ("recorder_node", -9, False),
         ("policy_node", None, False),
         ("web_node", 2, False),
         ("web_node", 0, False),

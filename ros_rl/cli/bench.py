@@ -189,6 +189,48 @@ class BenchCrash:
         return 1 if result["committed_episodes_lost"] or result["unreadable_datasets"] else 0
 
 
+@dataclass
+class BenchRecord:
+    """Runs a robot's graph in real time, with two cameras that send test pictures of 640×480, records them, and counts what is asked
+    for, delivered and lost, the share of a core that each process takes, and the longest time between two measurements.
+    """
+
+    robot: str = "arm"
+    """A bring-up (arm, cartpole, quadruped, quadrotor), or a robot that one of them has tasks for."""
+    seconds: float = 60.0
+    """How long to record, s."""
+    fps: int = 30
+    """Images of each camera, and rows of the dataset, a second."""
+    folder: Path | None = None
+    """Where the dataset goes, a new folder; none named: it is deleted. Five minutes take about 1 GB while they are recorded."""
+    json: bool = False
+    """Print JSON."""
+
+    def run(self) -> int:
+        """Returns 0."""
+        from ros_rl.nodes.bench_record import measure
+
+        if not (1 <= self.fps <= 240 and 1 <= self.seconds <= 3600):
+            raise UserError(f"--fps must be from 1 to 240 and --seconds from 1 to 3600, got {self.fps} and {self.seconds:g}")
+        if self.folder is not None and self.folder.exists():
+            raise UserError(f"--folder {self.folder} is there already; choose a new folder")
+        isolate()
+        with (
+            tempfile.TemporaryDirectory(prefix="ros_rl-record-") as scratch,
+            tqdm(total=round(self.seconds), unit="s", disable=None) as bar,
+        ):
+            result = measure(self.robot, self.seconds, self.fps, self.folder or Path(scratch) / "set", lambda now: bar.update(now - bar.n))
+        if self.json:
+            print(json.dumps(result))
+            return 0
+        for name, found in result["sources"].items():
+            asked = f"{found['asked']} asked, " if "asked" in found else ""
+            print(f"{name:<13} {asked}{found['delivered']} delivered, {found['dropped']} dropped, gap {1e3 * found['largest_gap']:.1f} ms")
+        print("share of a core:", ", ".join(f"{name} {share:.2f}" for name, share in result["cpu"].items()))
+        print(f"control: {result['overruns']} of {result['ticks']} deadlines missed; {result['commit_seconds']:.1f} s to write the episode")
+        return 0
+
+
 def _check_writable(out: Path) -> None:
     """Makes the folder of a file and refuses a place where none can be written, before minutes of measuring are lost."""
     if out.is_dir():

@@ -17,12 +17,15 @@ from ros_rl.nodes.environment import BAD_INPUT, FAILURE
 from ros_rl.sim.gl import check_variable
 
 # The words of a command, then the module and class that carry it out, and what it does. A class is a dataclass that tyro
-# fills from the arguments, or has a classmethod `from_words` that takes them as they are; `run` returns the exit code.
+# fills from the arguments, or has a classmethod `from_words` that takes them as they are; `run` returns the exit code. One with
+# a method `take` is given the arguments of the form key:=value beside.
 # Modules are imported only when asked for: the list of commands must not wait for torch.
 COMMANDS = {
     "demo": ("ros_rl.cli.demo", "Demo", "watch a robot do its task in simulation, through the whole stack"),
     "up": ("ros_rl.cli.up", "Up", "start the node graph of a bring-up, with key:=value arguments"),
     "teleop": ("ros_rl.cli.teleop", "Teleop", "take over the robot of a running graph with a keyboard or another device"),
+    "collect": ("ros_rl.cli.collect", "Collect", "record demonstrations of a person, or of a script, into a dataset"),
+    "replay": ("ros_rl.cli.replay", "Replay", "play a recorded episode again, in simulation or on the robot"),
     "doctor": ("ros_rl.cli.doctor", "Doctor", "say what is missing on this machine and the command that mends it"),
     "parity": ("ros_rl.cli.parity", "Parity", "prove that the node graph computes what the in-process loop computes"),
     "bench loop": ("ros_rl.cli.bench", "BenchLoop", "measure the control loop and the node graph"),
@@ -30,6 +33,7 @@ COMMANDS = {
     "bench safety": ("ros_rl.cli.bench", "BenchSafety", "measure what each way to be safe costs in an act"),
     "bench autosafe": ("ros_rl.cli.bench", "BenchAutosafe", "train AutoSafe and what it is compared with, and draw the results"),
     "bench crash": ("ros_rl.cli.bench", "BenchCrash", "kill a recorder at random times and count what is lost"),
+    "bench record": ("ros_rl.cli.bench", "BenchRecord", "record cameras and joints in real time and count what is lost"),
     "data info": ("ros_rl.cli.data", "DataInfo", "say what a dataset holds"),
     "data check": ("ros_rl.cli.data", "DataCheck", "find every gap of a dataset"),
     "data repair": ("ros_rl.cli.data", "DataRepair", "mend a dataset without deleting anything"),
@@ -113,13 +117,22 @@ def parse(name: str, words: list[str]) -> Any:
     command = getattr(importlib.import_module(module), attribute)
     if hasattr(command, "from_words"):
         return command.from_words(words)
+    given: dict[str, str] | None = None
+    if hasattr(command, "take"):  # key:=value words, which may stand anywhere
+        from ros_rl.bringup import read_words
+
+        given = read_words([word for word in words if ":=" in word])
+        words = [word for word in words if ":=" not in word]
 
     import tyro
 
     complaint = io.StringIO()
     try:
         with redirect_stderr(complaint):
-            return tyro.cli(command, args=words, prog=f"ros-rl {name}", config=(tyro.conf.FlagCreatePairsOff,))
+            parsed = tyro.cli(command, args=words, prog=f"ros-rl {name}", config=(tyro.conf.FlagCreatePairsOff,))
+        if given is not None:
+            parsed.take(given)
+        return parsed
     except SystemExit as stop:
         if not stop.code:  # --help
             raise

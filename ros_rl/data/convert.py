@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,15 @@ from ros_rl.data.dataset import DatasetWriter, Frames
 from ros_rl.data.features import CAMERA_PREFIX, PROPOSERS, DatasetSpec
 from ros_rl.data.layout import LOGS
 from ros_rl.data.log import EpisodeLog, LogReader
+from ros_rl.data.messages import encode
 from ros_rl.errors import UserError
 
 NANOSECONDS = 1_000_000_000
 COMMANDS = {"action": "joint_command", "policy": "policy/action", "teleop": "teleop/action"}
 _SHORTFALL = 0.95  # of the rate asked for; below it is reported
 _TERMINAL = ("success", "failure")
+OUTCOMES = (*_TERMINAL, "timeout")
+END_TOPIC = "recorder/end"
 
 
 def camera_topics(name: str) -> tuple[str, str]:
@@ -27,10 +30,10 @@ def camera_topics(name: str) -> tuple[str, str]:
     return f"camera/{name}/image_raw", f"camera/{name}/image_raw/compressed"
 
 
-def about(spec: DatasetSpec, instruction: str) -> dict[str, str]:
-    """Returns what a log must say for an episode to be made of it."""
+def about(spec: DatasetSpec, instruction: str, setup: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Returns what a log must say for an episode to be made of it, and how it came about."""
     values = {"robot": spec.robot, "fps": spec.fps, "measured": spec.measured, "commanded": spec.commanded, "cameras": dict(spec.cameras)}
-    return {"dataset": json.dumps(values), "instruction": instruction}
+    return {"dataset": json.dumps(values), "instruction": instruction, "setup": json.dumps(dict(setup or {}), ensure_ascii=False)}
 
 
 def spec_of(log: LogReader) -> DatasetSpec:
@@ -47,10 +50,16 @@ def spec_of(log: LogReader) -> DatasetSpec:
         raise UserError(f"{log.path}: does not say which robot it is of ({error!r})") from None
 
 
-def begin_log(root: Path, spec: DatasetSpec, instruction: str) -> EpisodeLog:
+def begin_log(root: Path, spec: DatasetSpec, instruction: str, setup: Mapping[str, Any] | None = None) -> EpisodeLog:
     """Begins the log of the next episode of the dataset in `root`; its name is the time of day."""
     name = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%f")
-    return EpisodeLog(root / LOGS / f"{name}.mcap", about(spec, instruction))
+    return EpisodeLog(root / LOGS / f"{name}.mcap", about(spec, instruction, setup))
+
+
+def end_log(log: EpisodeLog, outcome: str, dropped: Mapping[str, int], stamp: int) -> None:
+    """Says at the end of a log how the episode ended, and how many messages of each source were lost on their way."""
+    text = json.dumps({"outcome": outcome, "dropped": dict(dropped)})
+    log.write(END_TOPIC, "std_msgs/String", encode("std_msgs/String", {"data": text}), stamp)
 
 
 @dataclass(eq=False)
@@ -83,13 +92,23 @@ class Series:
 
 @dataclass(frozen=True)
 class Cadence:
-    """How regularly a source came: number of messages, mean rate (Hz), longest time between two (s), and the rate asked for, 0 if none."""
+    """How regularly a source came.
+
+    Attributes:
+        source: its name.
+        count: number of its messages, those that say the same again left out.
+        rate: how often they were measured, Hz, in the mean.
+        largest_gap: longest time between two measurements, s.
+        asked: the rate asked for, Hz; 0 if none.
+        dropped: messages that were sent and lost on their way into the log.
+    """
 
     source: str
     count: int
     rate: float
     largest_gap: float
     asked: float
+    dropped: int = 0
 
     @property
     def short(self) -> bool:
@@ -98,7 +117,8 @@ class Cadence:
 
     def __str__(self) -> str:
         asked = f" of {self.asked:g} Hz asked" if self.short else ""
-        return f"{self.source}: {self.count} messages, {self.rate:.1f} Hz{asked}, largest gap {1e3 * self.largest_gap:.1f} ms"
+        dropped = f", {self.dropped} dropped" if self.dropped else ""
+        return f"{self.source}: {self.count} messages, {self.rate:.1f} Hz{asked}, largest gap {1e3 * self.largest_gap:.1f} ms{dropped}"
 
 
 @dataclass(eq=False)
@@ -115,6 +135,8 @@ class Recording:
     reward: Series = field(default_factory=Series)
     instruction: str = ""
     outcome: str = ""
+    setup: dict[str, Any] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> "Recording":
@@ -124,7 +146,7 @@ class Recording:
             UserError: it is no log of an episode, or its joints are not those that it says.
         """
         log = LogReader(path)
-        recording = cls(log, spec_of(log), instruction=log.about.get("instruction", ""))
+        recording = cls(log, spec_of(log), instruction=log.about.get("instruction", ""), setup=json.loads(log.about.get("setup", "{}")))
         recording.cameras = {name: Series() for name, _ in recording.spec.cameras}
         topics = {topic: name for name in recording.cameras for topic in camera_topics(name)}
         commands = {topic: name for name, topic in COMMANDS.items()}
@@ -162,8 +184,11 @@ class Recording:
             self.instruction = message.data
         elif topic == "task/state":
             state = _said(message).get("state")
-            if state in (*_TERMINAL, "timeout"):
+            if state in OUTCOMES:
                 self.outcome = state
+        elif topic == END_TOPIC:
+            said = _said(message)
+            self.outcome, self.dropped = said.get("outcome") or self.outcome, said.get("dropped", {})
 
     def sources(self) -> dict[str, Series]:
         """Returns what carries stamps, by the names of `DatasetSpec.sources`."""
@@ -175,13 +200,22 @@ class Recording:
         for name, series in self.sources().items():
             if len(series.stamps) < 2 and name in PROPOSERS:
                 continue
-            stamps = np.sort(np.asarray(series.stamps, dtype=np.int64)) / NANOSECONDS
+            # In lock-step what nobody answered is said again; it is one measurement.
+            stamps = np.unique(np.asarray(series.stamps, dtype=np.int64)) / NANOSECONDS
             span = float(np.ptp(stamps)) if len(stamps) else 0.0
             rate = (len(stamps) - 1) / span if span else 0.0
             gap = float(np.diff(stamps).max()) if len(stamps) > 1 else 0.0
             asked = self.spec.fps if name not in PROPOSERS else 0.0
-            found.append(Cadence(name, len(stamps), rate, gap, asked))
+            found.append(Cadence(name, len(stamps), rate, gap, asked, self.dropped.get(name, 0)))
         return found
+
+    def report(self) -> dict[str, Any]:
+        """Returns how the episode came about, as its row of `meta/episodes` keeps it.
+
+        What was known of `task`, `seed`, `control_rate` (Hz), `command_mode`, `lockstep` and `simulated`; and of each of the
+        `sources`: `count`, `rate` (Hz), `largest_gap` (s), `asked` (Hz) and `dropped`.
+        """
+        return {**self.setup, "sources": {cadence.source: _figures(cadence) for cadence in self.cadences()}}
 
     def times(self) -> np.ndarray:
         """Returns when the rows are, ns: from when all sources that every row needs have come, until one of them has ended.
@@ -198,9 +232,14 @@ class Recording:
             raise UserError(f"{self.log.path}: makes no episode, its sources ended before all of them had begun")
         return start + np.round(np.arange(count) * (NANOSECONDS / self.spec.fps)).astype(np.int64)
 
+    def places(self, name: str, times: np.ndarray) -> np.ndarray:
+        """Returns which message of a source is nearest to each time (ns). Of a camera whose stamps went back, none before the last."""
+        nearest = self.sources()[name].nearest(times)
+        return np.maximum.accumulate(nearest) if name in self.cameras else nearest
+
     def columns(self, times: np.ndarray) -> dict[str, np.ndarray]:
         """Returns the columns of the episode with rows at `times` (ns)."""
-        nearest = {name: series.nearest(times) for name, series in self.sources().items() if series.stamps}
+        nearest = {name: self.places(name, times) for name, series in self.sources().items() if series.stamps}
         sent = [self.commands["action"].values[i] for i in nearest["action"]]
         action = np.array([values for values, _ in sent])
         position, velocity, effort = (np.array([self.joint_states.values[i][part] for i in nearest["joint_states"]]) for part in range(3))
@@ -274,26 +313,27 @@ class Recording:
                 place = next(wanted, None)
 
 
-def commit_log(writer: DatasetWriter, recording: Recording, outcome: str = "") -> int:
+def commit_log(writer: DatasetWriter, recording: Recording) -> int:
     """Makes an episode of a log, adds it to a dataset and returns its number.
-
-    Args:
-        writer: of the dataset.
-        recording: the log.
-        outcome: how it ended, where someone said so outside of the log.
 
     Raises:
         UserError: the log is of another robot, or makes no episode.
         OSError: the disk is full or the like; the dataset is as before.
     """
     writer.spec.require_same(recording.spec, recording.log.path)
-    recording.outcome = outcome or recording.outcome
     times = recording.times()
     videos: dict[str, Frames] = {
-        CAMERA_PREFIX + name: recording.frames(name, series.nearest(times).tolist()) for name, series in recording.cameras.items()
+        CAMERA_PREFIX + name: recording.frames(name, recording.places(name, times).tolist()) for name in recording.cameras
     }
     task = recording.instruction or "no instruction"
-    return writer.commit(recording.columns(times), videos, task, recording.outcome, recording.log.path.name)
+    name, report = recording.log.path.name, recording.report()
+    return writer.commit(recording.columns(times), videos, task, recording.outcome, name, recording=report)
+
+
+def _figures(cadence: Cadence) -> dict[str, float]:
+    figures: dict[str, Any] = asdict(cadence)
+    del figures["source"]
+    return figures
 
 
 def _said(message: Any) -> dict[str, Any]:

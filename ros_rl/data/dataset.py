@@ -226,6 +226,7 @@ class DatasetWriter:
         outcome: str = "",
         log: str = "",
         stats: Stats | None = None,
+        recording: Mapping[str, Any] | None = None,
     ) -> int:
         """Adds an episode and returns its number; afterwards it survives any crash.
 
@@ -236,6 +237,7 @@ class DatasetWriter:
             outcome: how it ended: success, failure or timeout.
             log: name of the log that it is made of.
             stats: of the same rows and videos, where they are known already.
+            recording: how it was made, see `EpisodeMeta`.
 
         Raises:
             UserError: a column or a camera is missing, or has another shape or number of rows, or holds NaN or infinity.
@@ -263,7 +265,8 @@ class DatasetWriter:
         of_rows = table_stats(layout.columns_of(table))
         if stats is not None:  # only the index columns have other values here
             stats = stats | {key: of_rows[key] for key in INDEX_FEATURES}
-        episode = EpisodeMeta(index, (task,), rows, self._rows, number, number, slices, outcome, log, stats or of_rows | sampled)
+        stats = stats or of_rows | sampled
+        episode = EpisodeMeta(index, (task,), rows, self._rows, number, number, slices, outcome, log, stats, recording or {})
         layout.write_episode(self.root / layout.numbered(layout.EPISODES_PATH, number), episode)
         self._tasks, self._episodes = tasks, [*self._episodes, episode]
         self._stats = aggregate([self._stats, episode.stats] if self._stats else [episode.stats])

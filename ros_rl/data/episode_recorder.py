@@ -5,10 +5,13 @@ Making the episode takes a while and happens in a thread of its own, so that the
 
 import queue
 import threading
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ros_rl.data.convert import Cadence, Recording, begin_log, commit_log
+from ros_rl.data.convert import Cadence, Recording, begin_log, commit_log, end_log
 from ros_rl.data.dataset import DatasetWriter
 from ros_rl.data.features import DatasetSpec
 from ros_rl.data.integrity import open_logs
@@ -16,27 +19,71 @@ from ros_rl.data.log import EpisodeLog
 from ros_rl.errors import UserError
 
 
-class EpisodeRecorder:
-    """Records into one dataset."""
+@dataclass(frozen=True)
+class Message:
+    """One message: topic, type, the bytes of its encoding, when it came (ns) and when it was measured (ns), on the robot's clock."""
 
-    def __init__(self, root: Path, spec: DatasetSpec):
+    topic: str
+    kind: str
+    data: bytes
+    time: int
+    stamp: int
+
+
+class Preroll:
+    """The messages of the last moments: word that an episode has begun comes after its first observation."""
+
+    def __init__(self, span: int):
+        """Keeps messages for `span` ns of the robot's time."""
+        self._span = span
+        self._messages: deque[Message] = deque()
+
+    def add(self, message: Message) -> None:
+        """Keeps one more."""
+        self._messages.append(message)
+        while self._messages[0].time < message.time - self._span:
+            self._messages.popleft()
+
+    def rewind(self, stamp: int) -> None:
+        """Forgets the old time line: time has jumped back to `stamp` (ns). Messages of the new one may have overtaken that news."""
+        self._messages = deque(replace(message, time=stamp) for message in self._messages if message.stamp <= stamp)
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._messages)
+
+
+class EpisodeRecorder:
+    """Records into one dataset.
+
+    Attributes:
+        left: logs of episodes that an earlier recorder did not commit; `ros-rl data repair` makes episodes of them.
+        kept: how many episodes have been ended and not discarded.
+        discarded: how many have been discarded.
+    """
+
+    def __init__(self, root: Path, spec: DatasetSpec, setup: Mapping[str, Any] | None = None):
         """Opens the dataset, or makes a new one.
 
-        Attributes:
-            left: logs of episodes that an earlier recorder did not commit; `ros-rl data repair` makes episodes of them.
+        Args:
+            root: its folder.
+            spec: what is recorded.
+            setup: how, see `Recording.report`.
 
         Raises:
             UserError, OSError: see `DatasetWriter`.
         """
-        self.root, self.spec = root, spec
+        self.root, self.spec, self._setup = root, spec, setup or {}
         self.left = open_logs(root)
+        self.kept = self.discarded = 0
         self._writer = DatasetWriter(root, spec)
         self._log: EpisodeLog | None = None
         self._messages = 0
+        self._newest = 0
+        self._dropped: Counter[str] = Counter()
         self._problem = ""
         self._committed: list[int] = []
         self._cadences: list[Cadence] = []
-        self._waiting: queue.Queue[tuple[Path, str] | None] = queue.Queue()
+        self._waiting: queue.Queue[Path | None] = queue.Queue()
         self._worker = threading.Thread(target=self._commit_all, name="commit", daemon=True)
         self._worker.start()
 
@@ -45,8 +92,12 @@ class EpisodeRecorder:
         """Whether an episode is being recorded."""
         return self._log is not None
 
-    def start(self, instruction: str) -> None:
+    def start(self, instruction: str, setup: Mapping[str, Any] | None = None) -> None:
         """Begins an episode.
+
+        Args:
+            instruction: what is to be done.
+            setup: what is known of this episode beside what holds for all of them.
 
         Raises:
             UserError: one is being recorded.
@@ -54,8 +105,9 @@ class EpisodeRecorder:
         """
         if self._log is not None:
             raise UserError("an episode is being recorded already; stop it first")
-        self._problem, self._messages = "", 0
-        self._log = begin_log(self.root, self.spec, instruction)
+        self._problem, self._messages, self._newest = "", 0, 0
+        self._dropped.clear()
+        self._log = begin_log(self.root, self.spec, instruction, {**self._setup, **(setup or {})})
 
     def write(self, topic: str, kind: str, data: bytes, stamp: int) -> None:
         """Records a message, see `EpisodeLog.write`; nothing where no episode is recorded.
@@ -67,9 +119,15 @@ class EpisodeRecorder:
         try:
             self._log.write(topic, kind, data, stamp)
             self._messages += 1
+            self._newest = stamp
         except OSError as error:
             self._problem = f"recording stopped: {error}"
             self._end("")
+
+    def drop(self, source: str, count: int) -> None:
+        """Takes note of messages of a source that were lost on their way to here."""
+        if self._log is not None:
+            self._dropped[source] += count
 
     def stop(self, outcome: str = "") -> None:
         """Ends the episode, which then becomes one of the dataset.
@@ -85,7 +143,18 @@ class EpisodeRecorder:
         self._end(outcome)
 
     def discard(self) -> None:
-        """Ends the episode and forgets it; nothing where none is being recorded."""
+        """Ends the episode and forgets it.
+
+        Raises:
+            UserError: none is being recorded.
+        """
+        if self._log is None:
+            raise UserError("no episode is being recorded")
+        self.forget()
+        self.discarded += 1
+
+    def forget(self) -> None:
+        """Forgets what was recorded since `start`, which was no episode; nothing where none is being recorded."""
         if self._log is not None:
             log, self._log = self._log, None
             try:
@@ -101,8 +170,11 @@ class EpisodeRecorder:
             "messages": self._messages,
             "waiting": waiting,
             "episodes": self._writer.next_index,
+            "kept": self.kept,
+            "discarded": self.discarded,
             "committed": len(self._committed),
             "last": self._committed[-1] if self._committed else None,
+            "dropped": dict(self._dropped),
             "cadence": [str(cadence) for cadence in self._cadences],
             "short": [cadence.source for cadence in self._cadences if cadence.short],
             "problem": self._problem,
@@ -124,17 +196,20 @@ class EpisodeRecorder:
             log.path.unlink()
             return
         try:
-            log.close()
-        except OSError as error:  # the index is missing then, which a log can do without
+            try:
+                end_log(log, outcome, self._dropped, self._newest)
+            finally:
+                log.close()
+        except OSError as error:  # a log can do without its end and its index
             self._problem = self._problem or f"recording stopped: {error}"
-        self._waiting.put((log.path, outcome))
+        self.kept += 1
+        self._waiting.put(log.path)
 
     def _commit_all(self) -> None:
-        while (job := self._waiting.get()) is not None:
-            path, outcome = job
+        while (path := self._waiting.get()) is not None:
             try:
                 recording = Recording.read(path)
-                self._committed.append(commit_log(self._writer, recording, outcome))
+                self._committed.append(commit_log(self._writer, recording))
                 self._cadences = recording.cadences()
                 path.unlink()
             except Exception as error:  # the log stays, for a repair

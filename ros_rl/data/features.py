@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ros_rl.errors import UserError, unknown
-from ros_rl.robots.spec import RobotSpec
+from ros_rl.errors import UserError
+from ros_rl.robots.spec import Camera, RobotSpec
 
 Features = dict[str, dict[str, Any]]
 
@@ -40,23 +40,10 @@ class DatasetSpec:
     cameras: tuple[tuple[str, tuple[int, int]], ...] = ()
 
     @classmethod
-    def of(cls, spec: RobotSpec, fps: int, cameras: Sequence[str] | None = None) -> "DatasetSpec":
-        """Returns what a robot records at `fps` rows per second: all of its joints, and all or the named ones of its cameras.
-
-        Raises:
-            UserError: the robot has no such camera.
-        """
-        sizes = {camera.name: (camera.height, camera.width) for camera in spec.cameras}
-        for name in cameras or ():
-            if name not in sizes:
-                raise unknown(f"camera of {spec.name}", name, sizes)
-        return cls(
-            spec.name,
-            fps,
-            spec.measured_names,
-            spec.joint_names,
-            tuple((name, sizes[name]) for name in (sizes if cameras is None else cameras)),
-        )
+    def of(cls, spec: RobotSpec, fps: int, cameras: Sequence[Camera] = ()) -> "DatasetSpec":
+        """Returns what a robot records at `fps` rows per second: all of its joints, and cameras, its own or the scene's."""
+        sizes = tuple((camera.name, (camera.height, camera.width)) for camera in cameras)
+        return cls(spec.name, fps, spec.measured_names, spec.joint_names, sizes)
 
     @classmethod
     def from_info(cls, info: dict[str, Any]) -> "DatasetSpec":

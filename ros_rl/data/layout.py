@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ class EpisodeMeta:
         outcome: how it ended: success, failure, timeout; empty where nobody said.
         log: name of the log that it was made of; empty where it was made of none.
         stats: of its columns.
+        recording: how it was made and how regularly its sources came, see `convert.Recording.report`; empty where nobody said.
     """
 
     index: int
@@ -63,6 +64,7 @@ class EpisodeMeta:
     outcome: str
     log: str
     stats: Stats
+    recording: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
@@ -182,7 +184,7 @@ def write_episode(path: Path, episode: EpisodeMeta) -> None:
         row |= {f"stats/{key}/{name}": value for name, value in entry.items()}
     chunk, file = divmod(episode.meta_file, CHUNK_SIZE)
     row |= {"meta/episodes/chunk_index": chunk, "meta/episodes/file_index": file}
-    row |= {"outcome": episode.outcome, "log": episode.log}
+    row |= {"outcome": episode.outcome, "log": episode.log, "recording": json.dumps(episode.recording, ensure_ascii=False)}
     commit_file(path, lambda partial: pq.write_table(pa.Table.from_pylist([row]), partial))
 
 
@@ -223,6 +225,7 @@ def _episode(row: dict[str, Any], video_keys: Iterable[str], chunk_size: int) ->
         outcome=row.get("outcome") or "",
         log=row.get("log") or "",
         stats=stats,
+        recording=json.loads(row.get("recording") or "{}"),
     )
 
 

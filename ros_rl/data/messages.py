@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ros_rl.errors import UserError
+
 # Fields of the standard messages that travel on the topics of this stack, without comments and constants.
 DEFINITIONS = {
     "builtin_interfaces/Time": "int32 sec\nuint32 nanosec",
@@ -126,6 +128,30 @@ def _encode_one(buffer: bytearray, kind: str, value: Any) -> None:
 
 def _align(buffer: bytearray, size: int) -> None:
     buffer += bytes(-len(buffer) % size)
+
+
+def read_image(data: bytes) -> tuple[str, np.ndarray]:
+    """Returns encoding and pixels of an encoded ``sensor_msgs/Image`` of three bytes a pixel; a view of (height, width, 3), uint8.
+
+    Raises:
+        UserError: it is shorter than it says, or has another number of bytes a pixel.
+    """
+    order = "<" if data[1] & 1 else ">"
+    _, _, length = struct.unpack_from(f"{order}iII", data, 4)
+    place = _aligned(16 + length)
+    height, width, length = struct.unpack_from(f"{order}III", data, place)
+    encoding = data[place + 12 : place + 11 + length].decode()
+    place = _aligned(place + 12 + length + 1)
+    step, size = struct.unpack_from(f"{order}II", data, place)
+    if step < 3 * width or size != height * step or len(data) < place + 8 + size:
+        raise UserError(f"an image of {width}×{height} with a step of {step} has {size} bytes")
+    rows = np.frombuffer(data, np.uint8, size, place + 8).reshape(height, step)
+    return encoding, rows[:, : 3 * width].reshape(height, width, 3)
+
+
+def _aligned(place: int) -> int:
+    """Returns the next place of a number of four bytes; the four that come before every message do not count, but are four."""
+    return place + -place % 4
 
 
 def header(stamp: int, frame: str = "") -> dict[str, Any]:

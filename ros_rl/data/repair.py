@@ -177,7 +177,8 @@ def _meta(dataset: Dataset, part: Part, table: pa.Table, tasks: Sequence[str], i
     named = tuple(tasks[i] for i in dict.fromkeys(table["task_index"].to_pylist()) if i < len(tasks))
     outcome = part.meta.outcome if part.meta is not None and part.meta.length == rows else _outcome(table)
     log = part.meta.log if part.meta is not None else ""
-    return EpisodeMeta(index, named, rows, start, index, index, videos, outcome, log, stats)
+    recording = part.meta.recording if part.meta is not None else {}
+    return EpisodeMeta(index, named, rows, start, index, index, videos, outcome, log, stats, recording)
 
 
 def _tasks_from(parts: Sequence[Part]) -> list[str]:

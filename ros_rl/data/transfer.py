@@ -41,7 +41,7 @@ def merge(sources: Sequence[Path], target: Path, progress: Callable[[], object] 
                     raise UserError(f"{dataset.root}: episode {episode.index} has several instructions, which are not merged")
                 videos = {key: _video(dataset, episode.index, key) for key in dataset.spec.camera_keys}
                 wanted = {key: values for key, values in columns.items() if key in writer.spec.features() and key not in INDEX_FEATURES}
-                writer.commit(wanted, videos, tasks.pop(), episode.outcome, episode.log, episode.stats)
+                writer.commit(wanted, videos, tasks.pop(), episode.outcome, episode.log, episode.stats, episode.recording)
                 progress()
         return writer.next_index
 

@@ -152,10 +152,19 @@ class StackNode(LifecycleNode):
 
         return call
 
-    def create_subscription(self, msg_type: Any, topic: str, callback: Callable[[Any], None], *arguments: Any, **options: Any) -> Any:
-        """Subscribes with a callback that cannot end the node."""
+    def create_subscription(
+        self, msg_type: Any, topic: str, callback: Callable[..., None], *arguments: Any, with_info: bool = False, **options: Any
+    ) -> Any:
+        """Subscribes with a callback that cannot end the node; `with_info` it also gets what is known of the way of a message."""
         contained = self.contained(topic, callback)
-        return super().create_subscription(msg_type, topic, lambda message: contained(message), *arguments, **options)
+
+        def receive(message: Any) -> None:
+            contained(message)
+
+        def receive_with_info(message: Any, info: dict[str, int]) -> None:
+            contained(message, info)
+
+        return super().create_subscription(msg_type, topic, receive_with_info if with_info else receive, *arguments, **options)
 
     def create_service(self, srv_type: Any, srv_name: str, callback: Callable[[Any, Any], Any], *arguments: Any, **options: Any) -> Any:
         """Offers a service whose callback cannot end the node: whoever asks gets an answer in any case."""

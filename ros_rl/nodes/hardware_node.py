@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ros_rl.hardware.mujoco import MujocoRobot
     from ros_rl.sim.viewer import Viewer
 
+_LONGEST_PATIENCE = 1.0  # s between repetitions of an observation that nobody answers
 _DISCOVERY = 0.5  # s in which another hardware node is looked for; none can drive this one's own simulation
 
 
@@ -52,6 +53,7 @@ class HardwareNode(StackNode):
         self._viewer: Viewer | None = None
         self._scene = ""
         self._sent_at = 0.0
+        self._patience = REPEAT_AFTER
         self._paused = False
         self._received_at = 0.0
         self._late = 0
@@ -223,6 +225,7 @@ class HardwareNode(StackNode):
             elif self._observation is None or command.stamp != self._observation.stamp:
                 self._late += 1
             elif not self._halted:
+                self._patience = REPEAT_AFTER
                 self._tick(command)
 
     # --- control loop ---
@@ -271,7 +274,9 @@ class HardwareNode(StackNode):
     def _repeat(self) -> None:
         """Publishes an observation again that nobody answered: in lock-step a node may have come up after it."""
         with self._lock:
-            if self.active and not self._halted and time.monotonic() - self._sent_at > REPEAT_AFTER:
+            if self.active and not self._halted and time.monotonic() - self._sent_at > self._patience:
+                # Ever less often: those who answer late, on a busy machine, must not be kept busy with what they know.
+                self._patience = min(2.0 * self._patience, _LONGEST_PATIENCE)
                 self._publisher.start_over()
                 self._publish()
 

@@ -12,27 +12,40 @@ from pathlib import Path
 
 import yaml
 
-from ros_rl.bringup import ROBOT_PROCESSES, Graph, NodeDescription, check_machine, ends_the_graph, obituary, processes
+from ros_rl.bringup import (
+    COMMIT_PATIENCE,
+    ROBOT_PROCESSES,
+    Graph,
+    NodeDescription,
+    check_machine,
+    ends_the_graph,
+    environment,
+    obituary,
+    processes,
+)
 from ros_rl.errors import UserError
-from ros_rl.nodes.environment import LAUNCHER, ros_domain
+from ros_rl.nodes.environment import BAD_INPUT, ros_domain
 
 SILENCE = 30.0  # s without a message after which a graph counts as stuck
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _PATIENCE = (4.0, 2.0)  # s after each of them
+_RECORDER = "recorder_node"
 
 
 class GraphProcesses:
     """The running processes of a graph; used as a context, so that none is left behind."""
 
-    def __init__(self, described: Graph, quiet: bool = False):
+    def __init__(self, described: Graph, quiet: bool = False, terminal: bool = False):
         """Prepares the processes; `__enter__` starts them.
 
         Args:
             described: what to start.
             quiet: whether the nodes' logs are kept in a file instead of shown.
+            terminal: whether a keyboard may have this process's terminal.
         """
+        self._terminal = terminal
         self._described = described
-        self._environment = dict(os.environ) | {LAUNCHER: str(os.getpid())}
+        self._environment = dict(os.environ)
         self._quiet = quiet
         self._folder = tempfile.TemporaryDirectory(prefix="ros_rl-")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -45,7 +58,7 @@ class GraphProcesses:
 
     def __enter__(self) -> "GraphProcesses":
         ros_domain()  # said once here instead of by every node
-        check_machine(self._described)
+        check_machine(self._described, self._terminal)
         descriptions = processes(self._described)
         if len(descriptions) > 1 and self._environment.get("ROS_AUTOMATIC_DISCOVERY_RANGE") == "OFF":
             mend = "leave out web:=true" if self._described.composed else "use composed:=true"
@@ -68,11 +81,16 @@ class GraphProcesses:
         path.write_text(yaml.safe_dump({"/**": {"ros__parameters": _nested(description.parameters)}}), encoding="utf-8")
         command = [sys.executable, "-m", "ros_rl.nodes", description.executable, "--ros-args"]
         command += ["--params-file", str(path), "-r", f"__ns:={self._described.namespace}"]
-        output = self.log.open("ab") if self._quiet else None
+        typed_at = description.parameters.get("device") == "keyboard"
+        output = self.log.open("ab") if self._quiet and not typed_at else None
         with _signals_wait():
             # A session of its own: Ctrl-C reaches this process alone, which then ends the nodes in order.
             self.processes[description.executable] = subprocess.Popen(
-                command, env=self._environment, stdout=output, stderr=subprocess.STDOUT if self._quiet else None, start_new_session=True
+                command,
+                env=self._environment | environment(description),
+                stdout=output,
+                stderr=output and subprocess.STDOUT,
+                start_new_session=not typed_at,
             )
 
     def ended(self) -> int | None:
@@ -91,26 +109,54 @@ class GraphProcesses:
         return None
 
     def stop(self) -> None:
-        """Ends every process: first asked, then told, then killed. The robot's process goes last."""
+        """Ends every process: first asked, then told, then killed. The robot's process goes last.
+
+        A recorder gets the time to write what it has recorded. What it has not done by then stays a log, which is said.
+        """
         try:
             for number, patience in zip(STOP_SIGNALS, _PATIENCE, strict=True):
                 self._ask(number, patience)
+            self._wait_for_recorder()
         except KeyboardInterrupt:
             pass  # asked again: no more patience
         finally:
             for process in self.processes.values():
                 process.kill()
                 process.wait()
+            self._name_logs()
 
     def _ask(self, number: int, patience: float) -> None:
         """Sends a signal to every process, the robot's last, and waits."""
         deadline = time.monotonic() + patience
-        for _, process in sorted(self.processes.items(), key=lambda entry: entry[0] in ROBOT_PROCESSES):
-            if process.poll() is None:
+        for name, process in sorted(self.processes.items(), key=lambda entry: entry[0] in ROBOT_PROCESSES):
+            if process.poll() is None and (name != _RECORDER or number == STOP_SIGNALS[0]):
                 process.send_signal(number)
-        for process in self.processes.values():
+        for name, process in self.processes.items():
+            if name != _RECORDER:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(max(deadline - time.monotonic(), 0.01))
+
+    def _wait_for_recorder(self) -> None:
+        recorder = self.processes.get(_RECORDER)
+        if recorder is None:
+            return
+        for patience in (_PATIENCE[1], COMMIT_PATIENCE):
             with suppress(subprocess.TimeoutExpired):
-                process.wait(max(deadline - time.monotonic(), 0.01))
+                recorder.wait(patience)
+                return
+            print(f"ros-rl: the recorder writes what it has recorded, for at most {COMMIT_PATIENCE:g} s; Ctrl-C ends it", file=sys.stderr)
+
+    def _name_logs(self) -> None:
+        """Says what a recorder that was ended before it was done has left behind."""
+        recorder = self.processes.get(_RECORDER)
+        if recorder is None or recorder.returncode in (0, BAD_INPUT):
+            return
+        from ros_rl.data.integrity import open_logs
+
+        parameters = next(node.parameters for node in self._described.nodes if node.executable == _RECORDER)
+        root = Path(str(parameters["dataset"])).expanduser()
+        for path in open_logs(root):
+            print(f"ros-rl: {path} is not committed; 'ros-rl data repair {root}' makes an episode of it", file=sys.stderr)
 
 
 @contextmanager

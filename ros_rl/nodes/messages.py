@@ -25,6 +25,10 @@ TASK_STATE_QOS = QoSProfile(depth=100, reliability=ReliabilityPolicy.RELIABLE, d
 # What one device says must not push out what another has said.
 CLAIM_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
 IMAGE_QOS = qos_profile_sensor_data
+# Whoever wants every image, as a recorder does, can have what was lost sent again; readers with the QoS of sensor data get the
+# newest. An image of 640x480 is larger than what Fast DDS shares between processes at once, so that many are lost at first.
+IMAGE_STREAM_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
+LOCKSTEP_IMAGE_QOS = QoSProfile(depth=40, reliability=ReliabilityPolicy.RELIABLE)
 _POINT_FIELD: dict[CommandMode, str] = {"position": "positions", "velocity": "velocities", "effort": "effort"}
 
 

@@ -106,7 +106,7 @@ TASK = Parameter("task", "", "Task by name, or a path to its file; empty: none."
 SEED = Parameter("seed", 0, "Seed of the first episode.", minimum=0, maximum=2**31 - 1, dynamic=True)
 LOCKSTEP = Parameter("lockstep", False, "Advance only when a command answers the last observation.")
 AUTOSTART = Parameter("autostart", True, "Configure and activate the node when it starts.")
-CAMERAS = Parameter("cameras", [""], "Cameras to use; empty: none.")
+CAMERAS = Parameter("cameras", [""], "Cameras to use; empty: none, in a bring-up that records all of robot and scene, unless told none.")
 CONTROL_RATE = Parameter("control_rate", 0.0, "Control loop rate; 0: the robot's own.", "Hz", minimum=0.0, maximum=2000.0)
 CONTROLLER = Parameter("controller", "", "Name of the ros2_control controller that takes the commands; empty: by command interface.")
 COMMAND_INTERFACE = Parameter(
@@ -240,7 +240,11 @@ WEB_NODE = (
 RECORDER_NODE = (
     ROBOT,
     AUTOSTART,
-    Parameter("dataset", "", "Folder of the dataset to record into; a new one is made where there is none."),
+    BACKEND,
+    TASK,
+    SCENE,
+    Parameter("dataset", "", "Folder of the dataset to record into, made where there is none; empty in a bring-up: nothing is recorded."),
+    Parameter("dataset_episodes", 0, "Episodes to record, discarded ones left out; 0: no limit.", minimum=0),
     Parameter("fps", 30, "Rows of the dataset a second.", "Hz", minimum=1, maximum=1000),
     CAMERAS,
     Parameter("follow_task", True, "Record each episode of the task node; otherwise only recorder/start and recorder/stop act."),

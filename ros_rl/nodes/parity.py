@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import rclpy
@@ -46,13 +47,18 @@ def largest_difference(one: Trajectory, other: Trajectory) -> float:
     return float(max(np.abs(one.positions - other.positions).max(), np.abs(one.commands - other.commands).max()))
 
 
-def in_process(spec: RobotSpec, task_name: str, seed: int, steps: int) -> Trajectory:
-    """Runs the data path of a task in this process."""
+def in_process(spec: RobotSpec, task_name: str, seed: int, steps: int, policy: str | Path = "") -> Trajectory:
+    """Runs the data path of a task in this process, with its own policy or another one."""
     task = load_task(task_name, spec.name)
     robot = GuardedRobot(MujocoRobot(spec, task, seed), Guard(spec))
     ticks: list[Step] = []
     run_episode(
-        robot, PolicyRunner(load_policy(task.policy, spec), seed), SafetyStage(spec, PassThrough()), seed, steps, record=ticks.append
+        robot,
+        PolicyRunner(load_policy(policy or task.policy, spec), seed),
+        SafetyStage(spec, PassThrough()),
+        seed,
+        steps,
+        record=ticks.append,
     )
     robot.close()
     return Trajectory(

@@ -11,7 +11,8 @@ from sensor_msgs.msg import CameraInfo, Image, Imu, JointState
 from ros_rl.hardware.interface import Observation
 from ros_rl.nodes.messages import (
     COMMAND_QOS,
-    IMAGE_QOS,
+    IMAGE_STREAM_QOS,
+    LOCKSTEP_IMAGE_QOS,
     STREAM_QOS,
     to_camera_info,
     to_image,
@@ -43,11 +44,11 @@ class ObservationPublisher:
         self._spec = spec
         self._cameras = cameras
         self._joints = node.create_publisher(JointState, "joint_states", STREAM_QOS)
-        self._imu = node.create_publisher(Imu, "imu/data", COMMAND_QOS) if spec.imu_frame else None
-        self._odometry = node.create_publisher(Odometry, "odom", COMMAND_QOS) if spec.odometry else None
+        self._imu = node.create_publisher(Imu, "imu/data", STREAM_QOS) if spec.imu_frame else None
+        self._odometry = node.create_publisher(Odometry, "odom", STREAM_QOS) if spec.odometry else None
         self._privileged = node.create_publisher(JointState, "sim/privileged", COMMAND_QOS) if simulated else None
         self._clock = node.create_publisher(Clock, "/clock", COMMAND_QOS) if clock else None
-        qos = COMMAND_QOS if lockstep else IMAGE_QOS
+        qos = LOCKSTEP_IMAGE_QOS if lockstep else IMAGE_STREAM_QOS
         self._images = {name: node.create_publisher(Image, f"camera/{name}/image_raw", qos) for name in cameras}
         self._camera_infos = {name: node.create_publisher(CameraInfo, f"camera/{name}/camera_info", qos) for name in cameras}
         self._frames: dict[str, int] = {}

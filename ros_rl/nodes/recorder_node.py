@@ -1,7 +1,9 @@
 """The node that records: what is on the topics goes into a log, and after each episode into a dataset."""
 
 import json
+import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +18,17 @@ from std_msgs.msg import Float64, String
 from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 
-from ros_rl.data.episode_recorder import EpisodeRecorder
+from ros_rl.data.cameras import recorded_cameras
+from ros_rl.data.convert import COMMANDS, OUTCOMES
+from ros_rl.data.episode_recorder import EpisodeRecorder, Message, Preroll
 from ros_rl.data.features import DatasetSpec
-from ros_rl.data.messages import encode, header, header_stamp
+from ros_rl.data.messages import encode, header, header_stamp, read_image
 from ros_rl.errors import UserError
 from ros_rl.nodes.base import ERROR, WARN, StackNode, run
 from ros_rl.nodes.messages import LATCHED_QOS, RECORDER_QOS, TASK_STATE_QOS
 from ros_rl.nodes.parameters import RECORDER_NODE
-from ros_rl.robots.spec import load_robot
+from ros_rl.robots.spec import Camera, RobotSpec, load_robot
+from ros_rl.sim.task import load_task
 
 _TOPICS: dict[str, type] = {
     "imu/data": Imu,
@@ -36,11 +41,14 @@ _TOPICS: dict[str, type] = {
     "safety/status": DiagnosticStatus,
     "task/reward": Float64,
 }
-_CAMERA_QOS = QoSProfile(depth=60, reliability=ReliabilityPolicy.BEST_EFFORT)
+_SOURCES = {topic: source for source, topic in COMMANDS.items()}
+# Deep enough for seconds in which the recorder does something else; not much more, for images are large.
+_CAMERA_DEPTH = 120
 _STATUS_PERIOD = 0.5  # s
 _AHEAD = 1_000_000_000  # ns: a message that far ahead of the joint states is of the time before a reset
 _SECOND = 1_000_000_000
-_JUDGED = ("success", "failure", "timeout")
+_PREROLL = 2 * _SECOND  # of the robot's time
+_LATEST_END = 2.0  # s after word of an episode's end, in which its last messages come
 
 
 class RecorderNode(StackNode):
@@ -48,15 +56,24 @@ class RecorderNode(StackNode):
 
     `recorder/status` is JSON in a string, see `EpisodeRecorder.status`. Messages are logged by the robot's clock: that of the
     newest joint state. A reset of the simulation within an episode begins a new log.
+
+    Topics are read at their own pace: on a busy machine joint states come later than word of the episode that they belong to. So
+    what belongs together is told by when it was sent, and an episode begins with what came before word of it.
     """
 
     def __init__(self, **options: Any):
         """Declares parameters."""
         super().__init__("recorder_node", RECORDER_NODE, **options)
         self._recorder: EpisodeRecorder | None = None
+        self._preroll = Preroll(_PREROLL)
         self._instruction = ""
+        self._task: dict[str, Any] = {}  # name and seed of the task that the episode is of
         self._newest: int | None = None
         self._began: int | None = None
+        self._told = 0  # when word of the running episode was sent, ns of the wall clock
+        self._ending: tuple[str, int, float] | None = None  # outcome, when word of it was sent, and when it came, s
+        self._sequences: dict[str, int] = {}
+        self._missing: list[Camera] = []  # cameras of which nobody publishes images yet
         self._stale = 0
 
     def configure(self) -> None:
@@ -64,148 +81,249 @@ class RecorderNode(StackNode):
         spec = load_robot(self.value("robot"), self.value("control_rate"))
         if not self.value("dataset"):
             raise UserError("recorder_node: name the folder to record into with dataset:=")
-        chosen = DatasetSpec.of(spec, self.value("fps"), self.value("cameras"))
-        self._recorder = EpisodeRecorder(Path(self.value("dataset")).expanduser(), chosen)
+        cameras = recorded_cameras(spec, self._scene(spec), self.value("cameras"))
+        setup = {"control_rate": spec.control_rate, "command_mode": spec.command_mode}
+        setup |= {"lockstep": self.value("lockstep"), "simulated": self._simulated}
+        folder = Path(self.value("dataset")).expanduser()
+        self._recorder = EpisodeRecorder(folder, DatasetSpec.of(spec, self.value("fps"), cameras), setup)
         for path in self._recorder.left:
             self.get_logger().warning(f"{path} was not committed; 'ros-rl data repair {self._recorder.root}' makes an episode of it")
         self._status = self.create_publisher(String, "recorder/status", TASK_STATE_QOS)
-        self.create_subscription(JointState, "joint_states", self._on_joint_state, RECORDER_QOS, raw=True)
+        self.create_subscription(JointState, "joint_states", self._on_joint_state, RECORDER_QOS, with_info=True, raw=True)
         for topic, kind in _TOPICS.items():
             self._log_topic(topic, kind)
-        for name, _ in chosen.cameras:
-            self._log_camera(f"camera/{name}/image_raw")
+        self._missing = cameras
+        self._find_cameras()
         self.create_subscription(String, "task/instruction", self._on_instruction, LATCHED_QOS)
-        self.create_subscription(String, "task/state", self._on_task_state, TASK_STATE_QOS)
-        self.create_service(Trigger, "recorder/start", self._on_start)
-        self.create_service(Trigger, "recorder/stop", self._on_stop)
-        self.every(_STATUS_PERIOD, self._publish_status)
+        self.create_subscription(String, "task/state", self._on_task_state, TASK_STATE_QOS, with_info=True)
+        for word in ("start", "stop", "success", "failure", "discard"):
+            self.create_service(Trigger, f"recorder/{word}", partial(self._on_word, word))
+        self.every(_STATUS_PERIOD, self._look_around)
 
     def deactivate(self) -> None:
         """Ends the episode."""
         if self._recorder is not None and self._recorder.recording:
-            self._recorder.stop()
+            self._recorder.stop(self._ending[0] if self._ending else "")
 
     def release(self) -> None:
         """Waits until all episodes are committed."""
-        if self._recorder is not None:
-            self._recorder.close()
-            status = self._recorder.status()
-            self._recorder = None
-            for line in status["cadence"]:
-                self.get_logger().info(f"last episode: {line}")
+        if self._recorder is None:
+            return
+        recorder, self._recorder = self._recorder, None
+        if recorder.status()["waiting"]:
+            self.get_logger().info(f"writes what was recorded into {recorder.root}")
+        recorder.close()
+        status = recorder.status()
+        for line in status["cadence"]:
+            self.get_logger().info(f"last episode: {line}")
+        if status["problem"]:
+            self.get_logger().error(status["problem"])
+
+    @property
+    def _simulated(self) -> bool:
+        return bool(self.value("backend") == "mujoco")
+
+    @property
+    def _full(self) -> bool:
+        """Whether as many episodes were recorded as were asked for."""
+        assert self._recorder is not None
+        return 0 < self.value("dataset_episodes") <= self._recorder.kept
+
+    def _scene(self, spec: RobotSpec) -> str | None:
+        if not self._simulated:
+            return None
+        return load_task(self.value("task"), spec.name).scene if self.value("task") else str(self.value("scene"))
 
     def status(self) -> tuple[bytes, str, Mapping[str, object]]:
-        """Returns an error while what was recorded is not safe, a warning where a source came too seldom."""
+        """Returns an error while what was recorded is not safe, a warning where a source came too seldom or was lost on the way."""
         if self._recorder is None:
             return super().status()
         values = {**self._recorder.status(), "stale": self._stale}
+        level, message, _ = super().status()
         if values["problem"]:
             return ERROR, str(values["problem"]), values
-        if values["short"]:
+        if values["dropped"]:
+            lost = ", ".join(f"{count} of {source}" for source, count in values["dropped"].items())
+            return WARN, f"messages were lost on their way to the recorder: {lost}", values
+        if self._missing:
+            return WARN, f"nobody publishes images of {', '.join(camera.name for camera in self._missing)}", values
+        if values["short"] and level != WARN:
             return WARN, f"the last episode lacks messages: {'; '.join(values['cadence'])}", values
-        level, message, _ = super().status()
         return level, message, values
+
+    # --- messages ---
 
     def _log_topic(self, topic: str, kind: type) -> None:
         name = _ros_name(kind)
         headed = "header" in kind.get_fields_and_field_types()  # type: ignore[attr-defined]
 
-        def on_message(data: bytes) -> None:
+        def on_message(data: bytes, info: Mapping[str, Any]) -> None:
+            self._count_lost(topic, _SOURCES.get(topic, topic), info)
             self._write(topic, name, data, header_stamp(data) if headed else None)
 
-        self.create_subscription(kind, topic, on_message, RECORDER_QOS, raw=True)
+        self.create_subscription(kind, topic, on_message, RECORDER_QOS, with_info=True, raw=True)
 
-    def _log_camera(self, topic: str) -> None:
-        quality = self.value("jpeg_quality")
-        qos = RECORDER_QOS if self.value("lockstep") else _CAMERA_QOS
+    def _find_cameras(self) -> None:
+        """Listens to cameras as soon as they are there, and asks for lost images again where they can be had."""
+        for camera in list(self._missing):
+            offers = self.get_publishers_info_by_topic(f"camera/{camera.name}/image_raw")
+            if offers:
+                reliable = all(offer.qos_profile.reliability == ReliabilityPolicy.RELIABLE for offer in offers)
+                self._missing.remove(camera)
+                self._log_camera(camera, ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT)
 
-        def on_raw(data: bytes) -> None:
-            self._write(topic, "sensor_msgs/Image", data, header_stamp(data))
+    def _log_camera(self, camera: Camera, reliability: ReliabilityPolicy) -> None:
+        topic, quality = f"camera/{camera.name}/image_raw", self.value("jpeg_quality")
+        qos = QoSProfile(depth=_CAMERA_DEPTH, reliability=reliability)
 
-        def on_image(message: Image) -> None:
-            if self._recorder is None or not self._recorder.recording:
+        def on_image(data: bytes, info: Mapping[str, Any]) -> None:
+            self._count_lost(topic, camera.name, info)
+            if not self._listens:
                 return
-            pixels = np.frombuffer(message.data, np.uint8).reshape(message.height, message.width, 3)
-            picture = pixels[..., ::-1] if message.encoding == "rgb8" else pixels
-            done, jpeg = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])
-            if not done:
-                raise UserError(f"{topic}: an image cannot be encoded")
-            stamp = message.header.stamp.sec * _SECOND + message.header.stamp.nanosec
-            values = {"header": header(stamp, message.header.frame_id), "format": "rgb8; jpeg compressed bgr8", "data": jpeg.tobytes()}
-            kind = "sensor_msgs/CompressedImage"
-            self._write(f"{topic}/compressed", kind, encode(kind, values), stamp)
+            encoding, pixels = read_image(data)
+            if encoding not in ("rgb8", "bgr8") or pixels.shape != (camera.height, camera.width, 3):
+                found = f"{pixels.shape[1]}×{pixels.shape[0]} in {encoding}"
+                raise UserError(f"an image is {found}; the dataset takes {camera.width}×{camera.height} in rgb8 or bgr8")
+            stamp = header_stamp(data)
+            if not quality:
+                self._write(topic, "sensor_msgs/Image", data, stamp)
+                return
+            self._write(f"{topic}/compressed", _COMPRESSED, _compressed(encoding, pixels, stamp, camera.frame, quality), stamp)
 
-        self.create_subscription(Image, topic, on_image if quality else on_raw, qos, raw=not quality)
+        self.create_subscription(Image, topic, on_image, qos, with_info=True, raw=True)
+
+    @property
+    def _listens(self) -> bool:
+        """Whether what comes may belong to an episode."""
+        return self._recorder is not None and (self._recorder.recording or (self.value("follow_task") and not self._full))
+
+    def _count_lost(self, topic: str, source: str, info: Mapping[str, Any]) -> None:
+        """Counts what was published and did not come: a publisher numbers its messages."""
+        number, before = info.get("publication_sequence_number"), self._sequences.get(topic)
+        if not isinstance(number, int) or self._recorder is None:
+            return
+        self._sequences[topic] = number
+        # A number that falls is of a publisher that began anew; several publishers each have their own numbers.
+        if before is not None and number > before + 1 and self._recorder.recording and self.count_publishers(topic) == 1:
+            self._recorder.drop(source, number - before - 1)
 
     def _write(self, topic: str, kind: str, data: bytes, stamp: int | None) -> None:
-        if self._recorder is None or not self._recorder.recording or self._newest is None:
+        if not self._listens or self._newest is None:
             return
+        assert self._recorder is not None
         if stamp is not None and stamp > self._newest + _AHEAD:
             self._stale += 1
             return
+        self._preroll.add(Message(topic, kind, data, self._newest, self._newest if stamp is None else stamp))
         self._recorder.write(topic, kind, data, self._newest)
 
-    def _on_joint_state(self, data: bytes) -> None:
-        stamp = header_stamp(data)
+    def _on_joint_state(self, data: bytes, info: Mapping[str, Any]) -> None:
+        stamp, sent = header_stamp(data), info["source_timestamp"]
+        self._count_lost("joint_states", "joint_states", info)
+        if self._ending is not None and sent > self._ending[1]:
+            self._end()
         if self._newest is not None and stamp < self._newest:
-            self._on_jump()
+            self._on_jump(stamp, sent)
         self._newest = stamp
         if self._began is None:
             self._began = stamp
         self._write("joint_states", "sensor_msgs/JointState", data, stamp)
 
-    def _on_jump(self) -> None:
-        """Time went back: what came before is another episode, or, if it is short, what was left of the one before."""
+    def _on_jump(self, stamp: int, sent: int) -> None:
+        """Time went back: what came before is another episode, or what was left of the one before."""
+        self._preroll.rewind(stamp)
         if self._recorder is None or not self._recorder.recording:
             return
-        if self._newest is not None and self._began is not None and self._newest - self._began > _SECOND:
+        if sent > self._told and self._newest is not None and self._began is not None and self._newest - self._began > _SECOND:
             self._recorder.stop()
         else:
-            self._recorder.discard()
+            self._recorder.forget()
         self._start()
+
+    # --- episodes ---
 
     def _start(self) -> None:
         assert self._recorder is not None
-        self._recorder.start(self._instruction)
+        if self._full:
+            return
+        self._recorder.start(self._instruction, self._task)
         self._began = None
+
+    def _end(self) -> None:
+        """Ends the episode as was said."""
+        assert self._ending is not None
+        outcome, self._ending = self._ending[0], None
+        if self._recorder is not None and self._recorder.recording:
+            self._recorder.stop(outcome)
+            self._publish_status()
 
     def _on_instruction(self, message: String) -> None:
         self._instruction = message.data
         self._write("task/instruction", "std_msgs/String", encode("std_msgs/String", {"data": message.data}), None)
 
-    def _on_task_state(self, message: String) -> None:
+    def _on_task_state(self, message: String, info: Mapping[str, Any]) -> None:
         if self._recorder is None or not self.active or not self.value("follow_task"):
             return
-        state = json.loads(message.data)["state"]
-        if state == "running" and not self._recorder.recording:
-            self._instruction = json.loads(message.data).get("instruction", self._instruction)
+        said, sent = json.loads(message.data), info["source_timestamp"]
+        state = said["state"]
+        if state == "running" and self._ending is not None:
+            self._end()
+        if state == "running" and not self._recorder.recording and not self._full:
+            self._instruction, self._told = said.get("instruction", self._instruction), sent
+            self._task = {key: said[key] for key in ("task", "seed") if key in said}
             self._start()
+            for kept in self._preroll:
+                self._recorder.write(kept.topic, kept.kind, kept.data, kept.time)
         self._write("task/state", "std_msgs/String", encode("std_msgs/String", {"data": message.data}), None)
         if not self._recorder.recording:
             return
-        if state in _JUDGED:
-            self._recorder.stop(state)
-            self._publish_status()
+        if state in OUTCOMES:
+            self._ending = state, sent, time.monotonic()
         elif state == "discarded":
             self._recorder.discard()
+            self._publish_status()
 
-    def _on_start(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        if not self.active:
+    def _on_word(self, word: str, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        if self._recorder is None or not self.active:
             raise UserError("the recorder is not active")
-        self._start()
+        if word == "start":
+            if self._full:
+                raise UserError(f"{self._recorder.kept} episodes are recorded, as many as dataset_episodes:= asked for")
+            self._task = {}
+            self._start()
+        elif word == "discard":
+            self._recorder.discard()
+        else:
+            self._recorder.stop("" if word == "stop" else word)
+        self._publish_status()
         response.success = True
         return response
 
-    def _on_stop(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        if self._recorder is None:
-            raise UserError("the recorder is not configured")
-        self._recorder.stop()
-        response.success = True
-        return response
+    def _look_around(self) -> None:
+        if self._ending is not None and time.monotonic() - self._ending[2] > _LATEST_END:
+            self._end()  # no joint state comes any more
+        self._find_cameras()
+        self._publish_status()
 
     def _publish_status(self) -> None:
-        if self._recorder is not None:
-            self._status.publish(String(data=json.dumps(self._recorder.status())))
+        if self._recorder is None:
+            return
+        seconds = (self._newest - self._began) / _SECOND if self._newest is not None and self._began is not None else 0.0
+        status = {**self._recorder.status(), "instruction": self._instruction, "seconds": round(max(seconds, 0.0), 3), "full": self._full}
+        status["missing"] = [camera.name for camera in self._missing]
+        self._status.publish(String(data=json.dumps(status)))
+
+
+_COMPRESSED = "sensor_msgs/CompressedImage"
+
+
+def _compressed(encoding: str, pixels: np.ndarray, stamp: int, frame: str, quality: int) -> bytes:
+    """Returns an image as an encoded JPEG message."""
+    picture = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR) if encoding == "rgb8" else pixels
+    done, jpeg = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])
+    if not done:
+        raise UserError("an image cannot be encoded")
+    return encode(_COMPRESSED, {"header": header(stamp, frame), "format": "rgb8; jpeg compressed bgr8", "data": jpeg.tobytes()})
 
 
 def _ros_name(kind: type) -> str:

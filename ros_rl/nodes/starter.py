@@ -36,6 +36,11 @@ class NodeStarter:
         self._answer: Future | None = None
         self._deadline = time.monotonic() + 2 * SILENCE
 
+    @property
+    def started(self) -> bool:
+        """Whether the node is active."""
+        return not self._transitions and self._answer is not None and self._answer.done() and self._answer.result().success
+
     def start(self) -> None:
         """Moves on by one transition if the last one is done; called again and again.
 

@@ -17,7 +17,7 @@ from ros_rl.errors import UserError
 from ros_rl.hardware.interface import Observation
 from ros_rl.nodes.assembler import ObservationAssembler
 from ros_rl.nodes.base import StackNode, run
-from ros_rl.nodes.messages import COMMAND_QOS, LATCHED_QOS, TASK_STATE_QOS
+from ros_rl.nodes.messages import LATCHED_QOS, STREAM_QOS, TASK_STATE_QOS
 from ros_rl.nodes.parameters import TASK_NODE
 from ros_rl.robots.spec import RobotSpec, load_robot
 from ros_rl.sim.task import Task, TaskMonitor, load_task
@@ -60,7 +60,7 @@ class TaskNode(StackNode):
         self._count = self.value("episodes") or len(self._tasks)
         self._instruction = self.create_publisher(String, "task/instruction", LATCHED_QOS)
         self._state = self.create_publisher(String, "task/state", TASK_STATE_QOS)
-        self._reward = self.create_publisher(Float64, "task/reward", COMMAND_QOS)
+        self._reward = self.create_publisher(Float64, "task/reward", STREAM_QOS)
         self._set_parameters = self.create_client(SetParameters, "hardware_node/set_parameters")
         self._reset = self.create_client(Trigger, "sim/reset")
         for word in ("start", "success", "failure", "discard"):

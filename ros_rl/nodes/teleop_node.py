@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 from geometry_msgs.msg import Twist, TwistStamped
+from rclpy.client import Client
+from rclpy.task import Future
 from sensor_msgs.msg import JointState
 from sensor_msgs.msg import Joy as JoyMessage
 from std_msgs.msg import Bool, String
@@ -59,7 +61,10 @@ class TeleopNode(StackNode):
         self._actions = self.create_publisher(JointTrajectory, "teleop/action", STREAM_QOS)
         self._claims = self.create_publisher(String, "teleop/engaged", CLAIM_QOS)
         self._velocities = self.create_publisher(Twist, "cmd_vel", COMMAND_QOS) if self._walks else None
-        self._task_services = {button: self.create_client(Trigger, f"task/{button}") for button in _TASK_BUTTONS}
+        # Where no task node judges, as on a robot, a button is for the recorder.
+        self._services = {
+            button: [self.create_client(Trigger, f"{to}/{button}") for to in ("task", "recorder")] for button in _TASK_BUTTONS
+        }
         cameras = [spec.camera(name.split(".", 1)[1]) for name in self._needs if name.startswith("images.")]
         ObservationAssembler(self, spec, self._needs, cameras, self._on_observation, self.value("lockstep"))
         self.device = device  # whatever interrupts its opening, it is given back
@@ -151,8 +156,8 @@ class TeleopNode(StackNode):
         elif self._walks and before == "engaged":
             self._drive(np.zeros(3))
         for button in step.pressed:
-            if button in self._task_services:
-                self._press(button)
+            if button in self._services:
+                self._press(button, self._services[button])
 
     def _claim(self, always: bool = False) -> None:
         """Says whether the device has the robot.
@@ -171,13 +176,20 @@ class TeleopNode(StackNode):
         message.linear.x, message.linear.y, message.angular.z = velocity.tolist()
         self._velocities.publish(message)
 
-    def _press(self, button: str) -> None:
-        client = self._task_services[button]
-        if not client.service_is_ready():
-            self.get_logger().warning(f"{button}: nobody offers task/{button}")
+    def _press(self, button: str, clients: list[Client]) -> None:
+        """Calls the first of the services that are there; if it refuses, the next one."""
+        ready = [client for client in clients if client.service_is_ready()]
+        if not ready:
+            self.get_logger().warning(f"{button}: nobody offers task/{button} or recorder/{button}")
             return
-        answer = client.call_async(Trigger.Request())
-        answer.add_done_callback(lambda future: self.get_logger().info(f"{button}: {future.result().message or 'done'}"))
+
+        def answered(future: Future) -> None:
+            if not future.result().success and ready[1:]:
+                self._press(button, ready[1:])
+            else:
+                self.get_logger().info(f"{button}: {future.result().message or 'done'}")
+
+        ready[0].call_async(Trigger.Request()).add_done_callback(answered)
 
 
 def _six(twist: Twist) -> tuple[float, ...]:

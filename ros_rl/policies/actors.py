@@ -14,6 +14,7 @@ ACTORS = {
     "arm_pick_place": "ros_rl.policies.scripted.arm_pick_place:ArmPickPlace",
     "autosafe": "ros_rl.policies.learned:AutoSafePolicy",
     "cartpole_lqr": "ros_rl.policies.scripted.cartpole_lqr:CartpoleLqr",
+    "playback": "ros_rl.policies.scripted.playback:Playback",
     "quadruped_gait": "ros_rl.policies.scripted.quadruped_gait:QuadrupedGait",
     "quadrotor_pd": "ros_rl.policies.scripted.quadrotor_pd:QuadrotorPd",
 }

@@ -144,6 +144,18 @@ def build(spec: RobotSpec, scene: str | Path) -> SimModel:
     return _index(path, spec, urdf, model, substeps, cameras)
 
 
+def cameras_in(spec: RobotSpec, scene: str | Path) -> dict[str, Camera]:
+    """Returns the cameras of a robot in a world by name, the robot's first; nothing is compiled.
+
+    Raises:
+        UserError: there is no such world, or it cannot be read.
+    """
+    quieten_mujoco()
+    world = _read_mjcf(paths.find("scene", SCENE_FILES, scene))
+    external = [_external(camera) for camera in world.cameras]
+    return {camera.name: camera for camera in (*spec.cameras, *external)}
+
+
 def quieten_mujoco() -> None:
     """Sends MuJoCo's warnings to the log: its own handler writes MUJOCO_LOG.TXT into the working directory."""
     if mujoco.get_mju_user_warning() is None:
@@ -249,8 +261,7 @@ def _prepare_rendering(spec: RobotSpec, world: mujoco.MjSpec) -> dict[str, Camer
     of_robot = {camera.name: camera for camera in spec.cameras}
     cameras = {}
     for camera in world.cameras:
-        name, (width, height) = camera.name, (int(size) for size in camera.resolution)
-        cameras[name] = of_robot.get(name) or Camera(name, name, width, height, float(camera.fovy), EXTERNAL_CAMERA_RATE)
+        cameras[camera.name] = of_robot.get(camera.name) or _external(camera)
     visual = world.visual
     visual.global_.offwidth = max([visual.global_.offwidth, *(camera.width for camera in cameras.values())])
     visual.global_.offheight = max([visual.global_.offheight, *(camera.height for camera in cameras.values())])
@@ -258,6 +269,12 @@ def _prepare_rendering(spec: RobotSpec, world: mujoco.MjSpec) -> dict[str, Camer
     visual.quality.shadowsize = 0
     visual.quality.offsamples = 0
     return cameras
+
+
+def _external(camera: mujoco.MjsCamera) -> Camera:
+    """Returns a camera that stands in the world."""
+    width, height = (int(size) for size in camera.resolution)
+    return Camera(camera.name, camera.name, width, height, float(camera.fovy), EXTERNAL_CAMERA_RATE)
 
 
 def _exclude_home_contacts(spec: RobotSpec, urdf: Urdf, world: mujoco.MjSpec, model: mujoco.MjModel) -> bool:

@@ -245,3 +245,23 @@ def test_nearest_takes_stamps_in_any_order():
     series = Series([30, 10, 20], [None] * 3)
     assert series.nearest(np.array([0, 14, 15, 16, 24, 26, 99])).tolist() == [1, 1, 1, 2, 2, 0, 0]
     assert Series([5], [None]).nearest(np.array([0, 9])).tolist() == [0, 0]
+
+
+def test_a_camera_whose_stamps_go_back_makes_an_episode_all_the_same(tmp_path):
+    streams = usual(1.0)
+    topic, kind, front = streams[-2]
+    assert topic.startswith("camera/front")
+    images = list(front)
+    jumbled = [(time, image(time - (0.04 if number % 7 == 3 else 0.0), (48, 64), 5 * number)) for number, (time, _) in enumerate(images)]
+    path = write_log(tmp_path / "log.mcap", [*streams[:-2], (topic, kind, jumbled), streams[-1]])
+    recording = Recording.read(path)
+    with DatasetWriter(tmp_path / "set", recording.spec) as writer:
+        commit_log(writer, recording)
+    dataset = Dataset.open(tmp_path / "set")
+    columns = dataset.columns(0)
+    stamps = columns["stamp"][:, recording.spec.sources.index("front")]
+    shown = [frame.mean() for frame in dataset.frames(0, "observation.images.front")]
+    measured = np.array(recording.cameras["front"].stamps) / 1e9
+    assert len(shown) == len(stamps) and np.abs(columns["age"]).max() < 0.08
+    for grey, stamp in zip(shown, stamps, strict=True):  # the frame of a row is the one whose stamp it has
+        assert np.isclose(5 * np.flatnonzero(np.isclose(measured, stamp)), grey, atol=2.5).any()

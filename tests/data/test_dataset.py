@@ -215,7 +215,8 @@ def test_d3_a_full_disk_leaves_what_was_committed_and_the_next_episode_is_record
 
 
 def test_a_robot_that_ships_makes_a_dataset(tmp_path):
-    spec = DatasetSpec.of(load_robot("arm"), 20)
+    robot = load_robot("arm")
+    spec = DatasetSpec.of(robot, 20, robot.cameras)
     with DatasetWriter(tmp_path / "set", spec) as writer:
         writer.commit(make_columns(3, spec=spec), make_videos(3, spec=spec), "lift")
     again = Dataset.open(tmp_path / "set")

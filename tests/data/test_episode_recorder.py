@@ -5,7 +5,7 @@ import pytest
 from sample_logs import ROBOT, ns, usual
 
 from ros_rl.data.dataset import Dataset
-from ros_rl.data.episode_recorder import EpisodeRecorder
+from ros_rl.data.episode_recorder import EpisodeRecorder, Message, Preroll
 from ros_rl.data.integrity import check
 from ros_rl.data.log import EpisodeLog
 from ros_rl.data.messages import encode
@@ -59,9 +59,9 @@ def test_an_episode_without_a_word_is_none(recorder):
 
 def test_what_comes_outside_of_an_episode_is_not_recorded(recorder):
     say(recorder)
-    recorder.discard()
-    with pytest.raises(UserError, match="no episode is being recorded"):
-        recorder.stop()
+    for end in (recorder.stop, recorder.discard):
+        with pytest.raises(UserError, match="no episode is being recorded"):
+            end()
     recorder.start("lift")
     with pytest.raises(UserError, match="already"):
         recorder.start("lift")
@@ -130,3 +130,51 @@ def test_closing_ends_and_keeps_a_running_episode(recorder):
     columns = Dataset.open(recorder.root).columns(0)
     assert columns["next.truncated"].tolist() == [False] * (len(columns["action"]) - 1) + [True]
     assert np.isfinite(columns["action"]).all()
+
+
+def test_an_episode_keeps_how_it_was_made_what_was_lost_and_what_a_person_said(tmp_path):
+    recorder = EpisodeRecorder(tmp_path / "set", ROBOT, {"lockstep": True})
+    for outcome, lost in (("success", 3), ("failure", 0)):
+        recorder.start("lift", {"task": "lift_it", "seed": 7})
+        recorder.drop("front", lost)
+        say(recorder)
+        recorder.stop(outcome)
+    recorder.drop("front", 9)  # between two episodes nothing is missed
+    recorder.start("lift")
+    say(recorder)
+    recorder.discard()
+    assert (recorder.kept, recorder.discarded) == (2, 1)
+    recorder.close()
+    first, second = Dataset.open(recorder.root).episodes
+    assert (first.outcome, second.outcome) == ("success", "failure")
+    assert {key: first.recording[key] for key in ("task", "seed", "lockstep")} == {"task": "lift_it", "seed": 7, "lockstep": True}
+    assert [episode.recording["sources"]["front"]["dropped"] for episode in (first, second)] == [3, 0]
+    assert first.recording["sources"]["joint_states"]["count"] == 100
+    assert first.recording["sources"]["wrist"]["rate"] == pytest.approx(30.0)
+
+
+def test_d1_what_a_person_said_of_an_episode_survives_the_recorder(recorder, monkeypatch):
+    recorder.start("lift")
+    say(recorder)
+    with monkeypatch.context() as patch:
+        patch.setattr("ros_rl.data.episode_recorder.commit_log", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        recorder.stop("failure")
+        recorder._waiting.join()
+    recorder.close()
+    repair(recorder.root)
+    assert [episode.outcome for episode in Dataset.open(recorder.root).episodes] == ["failure"]
+
+
+def message(time, stamp, topic="joint_states"):
+    return Message(topic, "std_msgs/String", b"", ns(time), ns(stamp))
+
+
+def test_the_last_moments_are_remembered_and_those_of_an_old_time_line_forgotten():
+    preroll = Preroll(ns(2.0))
+    for tick in range(60):
+        preroll.add(message(tick / 10, tick / 10))
+    assert [kept.time for kept in preroll] == [ns(tick / 10) for tick in range(39, 60)]
+    preroll.add(message(5.9, 0.0, "joint_command"))  # overtook the joint state that it answers
+    preroll.rewind(ns(0.0))
+    preroll.add(message(0.0, 0.0))
+    assert [(kept.topic, kept.time) for kept in preroll] == [("joint_command", 0), ("joint_states", 0)]

@@ -4,10 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.parameter import Parameter
+from rclpy.qos import QoSProfile
 from rclpy.serialization import serialize_message
 from sample_logs import ns
-from sensor_msgs.msg import Image
+from sensor_msgs.msg import Image, JointState, Joy
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
@@ -17,7 +19,7 @@ from ros_rl.data.dataset import Dataset
 from ros_rl.data.integrity import check
 from ros_rl.data.log import LogReader
 from ros_rl.errors import UserError
-from ros_rl.nodes.messages import IMAGE_QOS, TASK_STATE_QOS, from_trajectory, to_joint_state, to_time
+from ros_rl.nodes.messages import COMMAND_QOS, IMAGE_QOS, TASK_STATE_QOS, from_trajectory, to_joint_state, to_time
 from ros_rl.nodes.recorder_node import RecorderNode
 from ros_rl.robots.spec import load_robot
 
@@ -93,8 +95,12 @@ def test_a_reset_begins_the_log_anew(ros, tmp_path):
     spec = load_robot("cartpole")
     zeros = np.zeros(len(spec.measured_names))
 
+    sent = iter(range(1, 100))
+
     def say(seconds):
-        node._on_joint_state(serialize_message(to_joint_state(seconds, spec.measured_names, zeros, zeros, zeros)))
+        node._on_joint_state(
+            serialize_message(to_joint_state(seconds, spec.measured_names, zeros, zeros, zeros)), {"source_timestamp": next(sent)}
+        )
 
     say(50.0)
     assert ros.call(Trigger, "recorder/start").success
@@ -115,7 +121,7 @@ def test_images_are_logged_as_they_come_or_compressed(ros, tmp_path, quality, ki
     node = start(ros, tmp_path / "set", robot="arm", cameras=[camera.name], follow_task=False, jpeg_quality=quality)
     publisher = ros.probe.create_publisher(Image, f"camera/{camera.name}/image_raw", IMAGE_QOS)
     ros.until(lambda: publisher.get_subscription_count() == 1)
-    node._on_joint_state(serialize_message(to_joint_state(1.0, ("a",), *np.zeros((3, 1)))))
+    node._on_joint_state(serialize_message(to_joint_state(1.0, ("a",), *np.zeros((3, 1)))), {"source_timestamp": 1})
     assert ros.call(Trigger, "recorder/start").success
     colour = np.array([200, 100, 50], np.uint8)
     message = Image(height=camera.height, width=camera.width, encoding=encoding, step=3 * camera.width)
@@ -139,3 +145,107 @@ def test_images_are_logged_as_they_come_or_compressed(ros, tmp_path, quality, ki
 def test_bad_parameters_are_refused(ros, tmp_path, values, message):
     with pytest.raises(UserError, match=message):
         start(ros, tmp_path / "set", **values)
+
+
+def test_a_person_judges_where_no_task_node_does(ros, states, tmp_path):
+    node = start(ros, tmp_path / "set", dataset_episodes=2)
+    ros.up("cartpole", without=("task_node",), lockstep=False)
+    for word in ("success", "discard", "failure"):
+        assert ros.call(Trigger, "recorder/start").success
+        ros.until(lambda: node._recorder.status()["messages"] > 50)
+        assert ros.call(Trigger, f"recorder/{word}").success
+        refused = ros.call(Trigger, f"recorder/{word}")
+        assert not refused.success and "no episode is being recorded" in refused.message
+    full = ros.call(Trigger, "recorder/start")
+    assert not full.success and "2 episodes are recorded, as many as dataset_episodes:= asked for" in full.message
+    ros.until(lambda: newest(states)["committed"] == 2)
+    assert (newest(states)["full"], newest(states)["kept"], newest(states)["discarded"]) == (True, 2, 1)
+    assert [episode.outcome for episode in Dataset.open(tmp_path / "set").episodes] == ["success", "failure"]
+
+
+def test_the_buttons_of_a_device_reach_the_recorder_where_there_is_no_task(ros, states, tmp_path):
+    start(ros, tmp_path / "set", robot="arm")
+    ros.up("arm", without=(), tasks="none", policy="arm_circle", teleop="joy", device_timeout=10.0)
+    pad = ros.probe.create_publisher(Joy, "joy", COMMAND_QOS)
+
+    def press(button):
+        def said(state):
+            pad.publish(Joy(axes=[0.0] * 8, buttons=[int(number == button) for number in range(8)]))
+            pad.publish(Joy(axes=[0.0] * 8, buttons=[0] * 8))
+            return newest(states)["state"] == state or newest(states).get("kept") == 1
+
+        return said
+
+    ros.until(lambda: press(7)("recording"), "for start")
+    ros.until(lambda: press(3)("committing"), "for success")
+    ros.until(lambda: newest(states)["committed"] == 1)
+    assert Dataset.open(tmp_path / "set").episodes[0].outcome == "success"
+
+
+def test_messages_that_the_recorder_was_too_slow_for_are_counted_by_source(ros, tmp_path):
+    node = start(ros, tmp_path / "set", robot="arm", cameras=["wrist"], follow_task=False)
+    names = load_robot("arm").measured_names
+    node._on_joint_state(serialize_message(to_joint_state(1.0, names, *np.zeros((3, len(names))))), {"source_timestamp": 1})
+    publisher = ros.probe.create_publisher(Image, "camera/wrist/image_raw", IMAGE_QOS)
+    ros.until(lambda: not node._missing and publisher.get_subscription_count() == 1)
+    assert ros.call(Trigger, "recorder/start").success
+    for number in (5, 6, 9, 10, 14):
+        node._count_lost("camera/wrist/image_raw", "wrist", {"publication_sequence_number": number})
+    for number in (2, 1, 2, None, 3):  # a publisher that began anew, and a middleware that does not number
+        node._count_lost("camera/wrist/image_raw", "wrist", {"publication_sequence_number": number})
+    assert node._recorder.status()["dropped"] == {"wrist": 5}
+    level, message, _ = node.status()
+    assert level == DiagnosticStatus.WARN and message == "messages were lost on their way to the recorder: 5 of wrist"
+    other = ros.probe.create_publisher(Image, "camera/wrist/image_raw", IMAGE_QOS)
+    ros.until(lambda: node.count_publishers("camera/wrist/image_raw") == 2)
+    node._count_lost("camera/wrist/image_raw", "wrist", {"publication_sequence_number": 100})  # two count for themselves
+    assert node._recorder.status()["dropped"] == {"wrist": 5}
+    ros.probe.destroy_publisher(other)
+
+
+def test_a_queue_that_runs_over_is_counted_exactly(ros, tmp_path, monkeypatch):
+    monkeypatch.setattr("ros_rl.nodes.recorder_node.RECORDER_QOS", QoSProfile(depth=4))
+    node = start(ros, tmp_path / "set", follow_task=False)
+    names = load_robot("cartpole").measured_names
+    publisher = ros.probe.create_publisher(JointState, "joint_states", QoSProfile(depth=100))
+    ros.until(lambda: publisher.get_subscription_count() == 1)
+
+    def say(count):
+        for _ in range(count):
+            say.stamp += 0.01
+            publisher.publish(to_joint_state(say.stamp, names, *np.zeros((3, len(names)))))
+
+    say.stamp = 1.0
+    say(1)
+    ros.until(lambda: node._newest is not None)
+    assert ros.call(Trigger, "recorder/start").success
+    say(30)  # nobody listens meanwhile
+    ros.until(lambda: node._newest == ns(say.stamp))
+    status = node._recorder.status()
+    assert status["messages"] + status["dropped"].get("joint_states", 0) == 30
+    assert status["dropped"]["joint_states"] >= 26
+
+
+def test_an_image_of_another_size_is_said_at_once_and_not_recorded(ros, tmp_path):
+    node = start(ros, tmp_path / "set", robot="arm", cameras=["wrist"], follow_task=False)
+    names = load_robot("arm").measured_names
+    node._on_joint_state(serialize_message(to_joint_state(1.0, names, *np.zeros((3, len(names))))), {"source_timestamp": 1})
+    diagnostics = ros.diagnostics()
+    publisher = ros.probe.create_publisher(Image, "camera/wrist/image_raw", IMAGE_QOS)
+    ros.until(lambda: not node._missing and publisher.get_subscription_count() == 1)
+    assert ros.call(Trigger, "recorder/start").success
+    small = Image(height=240, width=320, encoding="rgb8", step=960, data=bytes(240 * 960))
+    ros.until(lambda: (publisher.publish(small), "an image is 320×240 in rgb8; the dataset takes 640×480" in node.status()[1])[1])
+    ros.until(lambda: "an image is 320×240" in diagnostics("recorder_node").message)
+    assert node._recorder.status()["messages"] == 0
+
+
+def test_a_camera_that_nobody_publishes_is_named(ros, states, tmp_path):
+    node = start(ros, tmp_path / "set", robot="arm", cameras=["wrist"])
+    ros.until(lambda: states)
+    assert newest(states)["missing"] == ["wrist"] and "nobody publishes images of wrist" in node.status()[1]
+
+
+def test_a_scene_brings_its_cameras(ros, tmp_path):
+    node = start(ros, tmp_path / "set", robot="arm", cameras=["wrist", "overhead"], task="push_button")
+    assert node._recorder.spec.cameras == (("wrist", (480, 640)), ("overhead", (480, 640)))

@@ -1,0 +1,107 @@
+"""Runs a graph that records, until as many episodes as were asked for are kept."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import rclpy
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from std_msgs.msg import String
+
+from ros_rl.bringup import Graph
+from ros_rl.errors import RobotFault
+from ros_rl.nodes.base import start_ros
+from ros_rl.nodes.launcher import SILENCE, GraphProcesses
+from ros_rl.nodes.messages import TASK_STATE_QOS
+from ros_rl.nodes.starter import NodeStarter, held_back
+
+_POLL = 0.1  # s
+
+
+class Watcher(Node):
+    """Follows the recorder and the task node of a graph.
+
+    Attributes:
+        recorder: the newest `recorder/status`, empty before the first.
+        task: the newest `task/state`.
+        moved: when the recorder last had something new, s on the monotonic clock.
+    """
+
+    def __init__(self, namespace: str):
+        """Opens the subscriptions."""
+        super().__init__("collect", namespace=namespace)
+        self.recorder: dict[str, Any] = {}
+        self.task: dict[str, Any] = {}
+        self.moved = time.monotonic()
+        self.create_subscription(String, "recorder/status", self._on_recorder, TASK_STATE_QOS)
+        self.create_subscription(String, "task/state", self._on_task, TASK_STATE_QOS)
+
+    @property
+    def done(self) -> bool:
+        """Whether no further episode will come."""
+        finished = self.task.get("state") == "finished" and self.recorder.get("state") in ("idle", "committing", "failed")
+        return bool(self.recorder.get("full")) or finished
+
+    def _on_recorder(self, message: String) -> None:
+        status = json.loads(message.data)
+        if any(status[key] != self.recorder.get(key) for key in ("state", "messages", "kept", "discarded")):
+            self.moved = time.monotonic()
+        self.recorder = status
+
+    def _on_task(self, message: String) -> None:
+        self.task, self.moved = json.loads(message.data), time.monotonic()
+
+
+def collect(described: Graph, waits: bool, on_change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Starts a graph with a recorder and runs it until its episodes are recorded, or until Ctrl-C; what was recorded is then written.
+
+    The first episode begins when the recorder listens.
+
+    Args:
+        described: the graph.
+        waits: whether a person may let the robot wait for as long as they like.
+        on_change: called with `recorder/status` again and again.
+
+    Returns:
+        the last `recorder/status` of the run.
+
+    Raises:
+        RobotFault: the graph or its recorder ended early, or fell silent.
+    """
+    start_ros()
+    watcher = Watcher(described.namespace)
+    tasks = NodeStarter(watcher, "task_node")
+    executor = SingleThreadedExecutor()
+    executor.add_node(watcher)
+    try:
+        with GraphProcesses(held_back(described, "task_node"), quiet=True, terminal=True) as running:
+            while not watcher.done:
+                executor.spin_once(timeout_sec=_POLL)
+                if watcher.recorder:
+                    on_change(watcher.recorder)
+                if watcher.recorder and (not watcher.recorder["missing"] or tasks.started):
+                    tasks.start()
+                _check(running, watcher, waits)
+    except KeyboardInterrupt:
+        pass  # by now everything recorded is written
+    finally:
+        executor.shutdown(timeout_sec=1.0)
+        watcher.destroy_node()
+        rclpy.shutdown()
+    return watcher.recorder
+
+
+def _check(running: GraphProcesses, watcher: Watcher, waits: bool) -> None:
+    kept = f"after {watcher.recorder.get('kept', 0)} episodes"
+    problem = ""
+    if (code := running.ended()) is not None:
+        problem = f"the graph ended with exit code {code} {kept}"
+    elif running.processes["recorder_node"].poll() is not None:
+        problem = f"the recorder ended {kept}"
+    elif not waits and time.monotonic() - watcher.moved > 2 * SILENCE:
+        problem = f"nothing came from the graph for {2 * SILENCE:g} s {kept}"
+    if problem:
+        last = (running.log.read_text(errors="replace").strip() or "no log").splitlines()[-1]
+        raise RobotFault(f"{problem}: {last}")

@@ -1,0 +1,68 @@
+"""Tests of ros_rl.cli.collect: what is brought up, and what the summary says."""
+
+import pytest
+from sample_logs import usual, write_log
+
+from ros_rl.cli.collect import summarise
+from ros_rl.cli.main import main, parse
+from ros_rl.data.convert import Recording, commit_log
+from ros_rl.data.dataset import DatasetWriter
+
+
+def nodes(*words):
+    return {node.executable: node.parameters for node in parse("collect", list(words)).graph().nodes}
+
+
+def test_without_a_device_the_tasks_own_policy_demonstrates_in_lock_step(tmp_path):
+    given = nodes("arm", str(tmp_path / "set"), "tasks:=push_button", "--episodes", "3", "fps:=10")
+    assert list(given) == ["hardware_node", "safety_node", "task_node", "teleop_node", "recorder_node"]
+    assert (given["teleop_node"]["device"], given["teleop_node"]["demonstrator"]) == ("scripted", "arm_pick_place")
+    assert given["hardware_node"]["lockstep"] is given["recorder_node"]["lockstep"] is True
+    assert (given["recorder_node"]["dataset_episodes"], given["recorder_node"]["fps"]) == (3, 10)
+    assert given["task_node"]["episodes"] > 1000  # the recorder says when it is enough: discarded ones are made up for
+
+
+def test_a_person_needs_no_policy_but_where_it_walks_for_them(tmp_path):
+    arm = nodes("arm", str(tmp_path / "set"), "teleop:=joy")
+    assert "policy_node" not in arm and arm["hardware_node"]["lockstep"] is False
+    assert nodes("quadruped", str(tmp_path / "set"), "teleop:=joy")["policy_node"]["policy"] == "quadruped_trot"
+    assert nodes("arm", str(tmp_path / "set"), "teleop:=joy", "policy:=arm_pick_place")["policy_node"]["policy"] == "arm_pick_place"
+    assert "teleop_node" not in nodes("arm", str(tmp_path / "set"), "policy:=arm_pick_place")
+    robot = nodes("arm", str(tmp_path / "set"), "mode:=robot", "teleop:=joy")
+    assert robot["task_node"]["tasks"] == [""] and "policy_node" not in robot
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["arm", "{tmp}/set", "dataset:=x"], "dataset:= is for 'ros-rl up'; here it is the second word"),
+        (["arm", "{tmp}/set", "dataset_episodes:=3"], "dataset_episodes:= is for 'ros-rl up'; here write --episodes"),
+        (["arm", "{tmp}/set", "--episodes", "-1"], "--episodes is a whole number from 0 on, got -1"),
+        (["arm"], "collect"),
+        (["leg", "{tmp}/set"], "unknown bring-up 'leg'"),
+        (["arm", "{tmp}/set", "fsp:=10"], "unknown argument 'fsp', did you mean 'fps'?"),
+        (["arm", "{tmp}/set", "fps:=10", "fps:=20"], "the argument fps is there twice"),
+        (["arm", "{tmp}/set", "teleop:=keyboard"], "the keyboard needs a terminal, and standard input is none"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(words, message, tmp_path, capsys):
+    assert main(["collect", *(word.format(tmp=tmp_path) for word in words)]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_the_summary_is_of_the_new_episodes_and_names_what_is_left(tmp_path):
+    root = tmp_path / "set"
+    spec = Recording.read(write_log(tmp_path / "first.mcap", usual(0.5))).spec
+    with DatasetWriter(root, spec) as writer:
+        for number, rate in enumerate((30.0, 30.0, 15.0)):
+            recording = Recording.read(write_log(tmp_path / f"{number}.mcap", usual(1.0, {"joints": 200.0, "front": rate, "wrist": 30.0})))
+            recording.outcome, recording.dropped = ("", "success", "failure")[number], {"front": number}
+            commit_log(writer, recording)
+    left = write_log(root / "logs" / "cut.mcap", usual(0.5))
+    summary = summarise(root, 1)
+    assert (summary["episodes"], summary["in_dataset"], summary["outcomes"]) == (2, 3, {"success": 1, "failure": 1})
+    front, joints = summary["sources"]["front"], summary["sources"]["joint_states"]
+    assert (front["count"], front["dropped"]) == (45, 3) and front["rate"] == pytest.approx(15.0)
+    assert front["largest_gap"] == pytest.approx(1 / 15) and joints["largest_gap"] == pytest.approx(0.005)
+    assert summary["left"] == [str(left)]

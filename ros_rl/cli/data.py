@@ -86,6 +86,7 @@ def _log_info(path: Path) -> dict[str, Any]:
         "outcome": recording.outcome or "not said",
         "whole": "yes" if recording.log.whole else "no, it was cut off",
         "cadence": [str(cadence) for cadence in recording.cadences()],
+        "remarks": recording.remarks() or "none",
     }
 
 

@@ -61,10 +61,14 @@ def recover_logs(root: Path) -> list[str]:
 
 def _recover(writer: DatasetWriter, path: Path) -> str:
     try:
-        index = commit_log(writer, Recording.read(path))
-    except UserError as error:
+        recording = Recording.read(path)
+        index = commit_log(writer, recording)
+    except OSError:  # of the disk, not of the log
+        raise
+    except Exception as error:  # one log must not keep the others from becoming episodes
         return f"{path.name}: moved to {ASIDE}/ ({error})"
-    return f"{path.name}: is episode {index} now; the log is in {ASIDE}/"
+    remarks = "".join(f"; {remark}" for remark in recording.remarks())
+    return f"{path.name}: is episode {index} now; the log is in {ASIDE}/{remarks}"
 
 
 def _repair_files(root: Path) -> list[str]:

@@ -109,7 +109,7 @@ class DataCheck:
         else:
             print(*findings, sep="\n") if findings else print("ok")
             if any(finding.mendable for finding in findings):
-                print(f"'ros-rl data repair {self.dataset}' mends what can be mended")
+                print(f"'ros-rl data repair {self.dataset}{' --decode' if self.decode else ''}' mends what can be mended")
         return 1 if findings else 0
 
 
@@ -119,11 +119,13 @@ class DataRepair:
 
     dataset: tyro.conf.Positional[Path]
     """folder of the dataset"""
+    decode: bool = False
+    """decode every frame of every video, which takes long; otherwise only those of episodes with which something else is wrong"""
 
     def run(self) -> int:
         """Prints what was done and what is still wrong; returns 1 where something is."""
-        print(*(repair(self.dataset) or ["nothing to mend"]), sep="\n")
-        left = check(self.dataset)
+        print(*(repair(self.dataset, self.decode) or ["nothing to mend"]), sep="\n")
+        left = check(self.dataset, self.decode)
         for finding in left:
             print(f"still wrong: {finding}", file=sys.stderr)
         return 1 if left else 0

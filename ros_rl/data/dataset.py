@@ -5,7 +5,6 @@ tasks, then its row of `meta/episodes`. That last one is the commit. Statistics 
 between the two they are behind, and whoever writes next brings them up to date.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +20,7 @@ import pyarrow.parquet as pq
 from ros_rl.data import layout
 from ros_rl.data.features import INDEX_FEATURES, DatasetSpec
 from ros_rl.data.files import PARTIAL, commit_file, lock_folder, move_aside
+from ros_rl.data.info import read_info, table_fault
 from ros_rl.data.layout import EpisodeMeta, Slice
 from ros_rl.data.stats import Stats, aggregate, image_stats, sampled_frames, thinned, vector_stats
 from ros_rl.data.video import read_video, write_video
@@ -94,8 +94,12 @@ class Dataset:
 
         Raises:
             OSError: the file is missing or damaged.
+            UserError: a column is not as `meta/info.json` says.
         """
-        table = layout.read_table(self.data_path(self.episodes[index]))
+        path = self.data_path(self.episodes[index])
+        table = layout.read_table(path)
+        if fault := table_fault(table, self.info["features"]):
+            raise UserError(f"{path}: {fault}")
         return layout.columns_of(table.filter(pc.equal(table["episode_index"], index)))
 
     def frames(self, index: int, key: str) -> Iterator[np.ndarray]:
@@ -115,7 +119,7 @@ class Dataset:
         """Says what is missing, from the files' sizes alone: no column and no frame is read."""
         named, found = self.info["total_episodes"], len(self.episodes)
         if [episode.index for episode in self.episodes] != list(range(found)) or named > found:
-            held = ", ".join(str(episode.index) for episode in self.episodes) or "none"
+            held = layout.ranges(episode.index for episode in self.episodes) or "none"
             return f"meta/info.json says {named} episodes, meta/episodes holds {found} (numbers {held})"
         rows: dict[Path, int] = {}
         for episode in self.episodes:
@@ -123,11 +127,12 @@ class Dataset:
         missing = {path for path, count in rows.items() if _row_count(path) != count}
         lost = [episode.index for episode in self.episodes if self.data_path(episode) in missing]
         if lost:
-            numbers = ", ".join(map(str, lost))
+            numbers = layout.ranges(lost)
             return f"the metadata say {found} episodes, the data hold {found - len(lost)} whole ones (numbers {numbers} are not)"
         for episode in self.episodes:
             for key in self.spec.camera_keys:
-                if not (path := self.video_path(episode, key)).is_file():
+                path = self.video_path(episode, key)
+                if not path.is_file() or not path.stat().st_size:
                     return f"episode {episode.index} lacks its video {path.relative_to(self.root)}"
         return None
 
@@ -137,29 +142,6 @@ def _row_count(path: Path) -> int | None:
         return int(pq.ParquetFile(path).metadata.num_rows)
     except layout.UNREADABLE:
         return None
-
-
-def read_info(root: Path) -> dict[str, Any]:
-    """Reads `meta/info.json`.
-
-    Raises:
-        UserError: there is none, or it is none of this version, or a repair was interrupted.
-    """
-    path = root / layout.INFO
-    if (root / layout.COMPLETE).exists():  # it would take out what is added now
-        raise UserError(f"{root}: a repair was interrupted; 'ros-rl data repair {root}' finishes it")
-    try:
-        info = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{root}: is no LeRobot dataset, it has no {layout.INFO}") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error})") from None
-    if not isinstance(info, dict) or info.get("codebase_version") != layout.VERSION:
-        version = info.get("codebase_version") if isinstance(info, dict) else None
-        raise UserError(f"{path}: is of version {version}, {layout.VERSION} is needed; lerobot converts older ones")
-    if missing := [key for key in ("robot_type", "fps", "features", "total_episodes", "chunks_size", "data_path") if key not in info]:
-        raise UserError(f"{path}: lacks {', '.join(missing)}")
-    return info
 
 
 class DatasetWriter:
@@ -311,7 +293,8 @@ def uncommitted(dataset: Dataset) -> list[Path]:
 
 def table_stats(columns: Mapping[str, np.ndarray]) -> Stats:
     """Returns the statistics of the columns of an episode's table."""
-    return {key: vector_stats(values.reshape(len(values), -1)) for key, values in columns.items()}
+    numbers = {key: values for key, values in columns.items() if values.dtype.kind in "biuf"}
+    return {key: vector_stats(values.reshape(len(values), -1)) for key, values in numbers.items()}
 
 
 def video_stats(path: Path, rows: int, fps: int, start: float = 0.0) -> dict[str, np.ndarray]:

@@ -77,6 +77,22 @@ def numbered(pattern: str, file: int, video_key: str = "", chunk_size: int = CHU
     return pattern.format(chunk_index=file // chunk_size, file_index=file % chunk_size, video_key=video_key)
 
 
+def ranges(numbers: Iterable[int]) -> str:
+    """Writes sorted numbers down in short: ``0, 3 to 7``."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return spans(found)
+
+
+def spans(pairs: Iterable[Sequence[int]]) -> str:
+    """Writes ranges of numbers down, first and last of each: ``0, 3 to 7``."""
+    return ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in pairs)
+
+
 def file_number(path: Path, chunk_size: int = CHUNK_SIZE) -> int:
     """Returns the number of a file called ``chunk-CCC/file-FFF.*``; the inverse of `numbered`.
 
@@ -127,8 +143,15 @@ def plain(stats: Stats) -> dict[str, dict[str, Any]]:
 
 
 def read_stats(path: Path) -> Stats:
-    """Reads `meta/stats.json`."""
-    return {key: {name: np.array(value) for name, value in entry.items()} for key, entry in json.loads(path.read_text()).items()}
+    """Reads `meta/stats.json`.
+
+    Raises:
+        OSError, ValueError: it cannot be read.
+    """
+    values = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(values, dict) or not all(isinstance(entry, dict) for entry in values.values()):
+        raise ValueError("it is no object with an object for each column")
+    return {key: {name: np.array(value) for name, value in entry.items()} for key, entry in values.items()}
 
 
 def write_tasks(path: Path, tasks: Sequence[str]) -> None:
@@ -145,11 +168,19 @@ def write_tasks(path: Path, tasks: Sequence[str]) -> None:
 
 
 def read_tasks(path: Path) -> list[str]:
-    """Reads the instructions in the order of their `task_index`."""
+    """Reads the instructions in the order of their `task_index`.
+
+    Raises:
+        OSError, ValueError: it cannot be read, or the numbers are not those from 0 on.
+    """
     table = read_table(path)
     names = [name for name in table.column_names if name != "task_index"]
-    rows = sorted(zip(table["task_index"].to_pylist(), table[names[0]].to_pylist(), strict=True))
-    return [task for _, task in rows]
+    if "task_index" not in table.column_names or not names:
+        raise ValueError(f"it has the columns {', '.join(table.column_names)}, task_index and the instruction are right")
+    tasks = dict(zip(table["task_index"].to_pylist(), table[names[0]].to_pylist(), strict=True))
+    if set(tasks) != set(range(len(table))) or not all(isinstance(task, str) for task in tasks.values()):
+        raise ValueError("it does not give every number from 0 on an instruction")
+    return [tasks[number] for number in range(len(tasks))]
 
 
 def read_table(path: Path) -> pa.Table:
@@ -192,32 +223,45 @@ def read_episodes(path: Path, video_keys: Iterable[str], chunk_size: int = CHUNK
     """Reads the rows of one file of `meta/episodes`.
 
     Raises:
-        OSError: it cannot be read.
-        KeyError: it lacks a column.
+        OSError, ValueError: it cannot be read, or a row is none.
     """
     return [_episode(row, video_keys, chunk_size) for row in read_table(path).to_pylist()]
 
 
 def _episode(row: dict[str, Any], video_keys: Iterable[str], chunk_size: int) -> EpisodeMeta:
-    def number(prefix: str) -> int:
-        return int(row[f"{prefix}/chunk_index"] * chunk_size + row[f"{prefix}/file_index"])
+    def whole(key: str, least: int = 0) -> int:
+        value = row.get(key)
+        if not isinstance(value, int) or value < least:
+            raise ValueError(f"{key} is {value!r}, a whole number is right")
+        return value
 
-    videos = {}
-    for key in video_keys:
-        prefix = f"videos/{key}"
-        videos[key] = Slice(number(prefix), row[f"{prefix}/from_timestamp"], row[f"{prefix}/to_timestamp"])
+    def number(prefix: str) -> int:
+        return whole(f"{prefix}/chunk_index") * chunk_size + whole(f"{prefix}/file_index")
+
+    def seconds(key: str) -> float:
+        value = row.get(key)
+        if not isinstance(value, float | int) or not 0 <= value < 1e9:
+            raise ValueError(f"{key} is {value!r}, a time in seconds is right")
+        return float(value)
+
+    videos = {
+        key: Slice(number(f"videos/{key}"), seconds(f"videos/{key}/from_timestamp"), seconds(f"videos/{key}/to_timestamp"))
+        for key in video_keys
+    }
     stats: Stats = {}
     for name, value in row.items():
         if name.startswith("stats/") and value is not None:
             key, _, entry = name.removeprefix("stats/").rpartition("/")
             stats.setdefault(key, {})[entry] = np.array(value)
-    start, end = row["dataset_from_index"], row["dataset_to_index"]
-    if end - start != row["length"]:
-        raise ValueError(f"episode {row['episode_index']} has {row['length']} rows, but reaches from row {start} to {end}")
+    index, length, start, tasks = whole("episode_index"), whole("length", 1), whole("dataset_from_index"), row.get("tasks")
+    if (end := whole("dataset_to_index")) - start != length:
+        raise ValueError(f"episode {index} has {length} rows, but reaches from row {start} to {end}")
+    if not isinstance(tasks, list) or not all(isinstance(task, str) for task in tasks):
+        raise ValueError(f"tasks is {tasks!r}, a list of instructions is right")
     return EpisodeMeta(
-        index=row["episode_index"],
-        tasks=tuple(row["tasks"]),
-        length=row["length"],
+        index=index,
+        tasks=tuple(tasks),
+        length=length,
         start=start,
         file=number("data"),
         meta_file=number("meta/episodes"),
@@ -265,7 +309,7 @@ def columns_of(table: pa.Table) -> dict[str, np.ndarray]:
     for name in table.column_names:
         column = table[name].combine_chunks()
         if pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type) or pa.types.is_large_list(column.type):
-            columns[name] = np.array(column.to_pylist()).reshape(len(column), -1)
+            columns[name] = np.array(column.to_pylist()).reshape(len(column), -1) if len(column) else np.zeros((0, 0))
         else:
             columns[name] = column.to_numpy(zero_copy_only=False)
     return columns

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from ros_rl.data.dataset import Dataset, DatasetWriter, Frames
-from ros_rl.data.features import CAMERA_PREFIX, INDEX_FEATURES
+from ros_rl.data.features import CAMERA_PREFIX, INDEX_FEATURES, element_names
 from ros_rl.data.files import commit_file
 from ros_rl.data.video import frame_times, write_video
 from ros_rl.errors import UserError
@@ -83,9 +83,9 @@ def export(dataset: Dataset, folder: Path, kind: Format, episodes: Sequence[int]
 def _write_csv(dataset: Dataset, columns: dict[str, np.ndarray], path: Path) -> None:
     names, values = [], []
     for key, column in columns.items():
-        elements = dataset.info["features"][key]["names"]
+        elements = element_names(dataset.info["features"].get(key, {}))
         for i, one in enumerate(column.reshape(len(column), -1).T):
-            names.append(f"{key}.{elements[i] if elements else i}" if column.ndim > 1 else key)
+            names.append(f"{key}.{elements[i] if i < len(elements) else i}" if column.ndim > 1 else key)
             values.append(one.astype(int) if one.dtype == bool else one)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)

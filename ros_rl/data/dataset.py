@@ -7,7 +7,7 @@ between the two they are behind, and whoever writes next brings them up to date.
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -196,6 +196,11 @@ class DatasetWriter:
         return {episode.log for episode in self._episodes}
 
     @property
+    def episodes(self) -> Sequence[EpisodeMeta]:
+        """All episodes, in order."""
+        return self._episodes
+
+    @property
     def next_index(self) -> int:
         """Number of the episode that comes next."""
         return len(self._episodes)
@@ -235,7 +240,7 @@ class DatasetWriter:
         slices = {}
         for key, frames in videos.items():
             path = self.root / layout.numbered(layout.VIDEO_PATH, number, key)
-            commit_file(path, partial(_put_video, frames, self.spec.fps))
+            commit_file(path, partial(put_video, frames, self.spec.fps))
             if stats is None:
                 sampled[key] = video_stats(path, rows, self.spec.fps)
             slices[key] = Slice(number, 0.0, rows / self.spec.fps)
@@ -317,7 +322,8 @@ def video_stats(path: Path, rows: int, fps: int, start: float = 0.0) -> dict[str
     return image_stats([images[i] for i in sampled_frames(rows)])
 
 
-def _put_video(frames: Frames, fps: int, path: Path) -> None:
+def put_video(frames: Frames, fps: int, path: Path) -> None:
+    """Writes a video, or copies it."""
     if isinstance(frames, Path):
         shutil.copyfile(frames, path)
     else:

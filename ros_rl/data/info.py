@@ -56,9 +56,9 @@ def _fault(info: dict[str, Any]) -> str | None:
     if missing := [key for key in INDEX_FEATURES if key not in info["features"]]:
         return f"features lacks {', '.join(missing)}"
     videos = any(feature["dtype"] == "video" for feature in info["features"].values())
-    for key in ("data_path", "video_path") if videos else ("data_path",):
-        if not _leads_inside(info.get(key)):
-            return f"{key} is {info.get(key)!r}, a path in the dataset such as {layout.DATA_PATH} is right"
+    for key, usual in (("data_path", layout.DATA_PATH), ("video_path", layout.VIDEO_PATH)):
+        if (key == "data_path" or videos) and not _leads_inside(info.get(key)):
+            return f"{key} is {info.get(key)!r}, a path in the dataset such as {usual} is right"
     return None
 
 

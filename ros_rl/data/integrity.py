@@ -186,7 +186,8 @@ def _examine_episode(dataset: Dataset, meta: EpisodeMeta, tables: _Tables, decod
         wrong.append(("rows", f"the metadata say {meta.length} rows, {name} holds {len(table)}", True))
     if not len(table):
         return None, wrong
-    wrong += _examine_stats(dataset, meta)
+    if lacking := lacking_stats(dataset, meta):
+        wrong.append(("statistics", f"its statistics of {', '.join(lacking)} are not complete", True))
     frames, problems = _examine_videos(dataset, meta, decode)
     if wrong or problems:  # what a repair will decode is decoded here, so that it meets no surprise
         frames, problems = _examine_videos(dataset, meta, decode=True)
@@ -201,15 +202,15 @@ def _examine_videos(dataset: Dataset, meta: EpisodeMeta, decode: bool) -> tuple[
     return [count for count, _ in counted], [problem for _, problem in counted if problem]
 
 
-def _examine_stats(dataset: Dataset, meta: EpisodeMeta) -> list[_Wrong]:
-    """Names columns of which the episode's statistics are not complete."""
+def lacking_stats(dataset: Dataset, meta: EpisodeMeta) -> list[str]:
+    """Returns the columns of which the episode's statistics are not complete."""
     lacking = []
     for key, feature in dataset.info["features"].items():
         shape = (feature["shape"][2], 1, 1) if feature["dtype"] == "video" else tuple(feature["shape"])
         numbers = feature["dtype"] == "video" or (feature["dtype"].startswith(("float", "int", "bool")) and len(shape) == 1)
         if numbers and not whole(meta.stats.get(key, {}), shape):
             lacking.append(key)
-    return [("statistics", f"its statistics of {', '.join(lacking)} are not complete", True)] if lacking else []
+    return lacking
 
 
 def _count_frames(dataset: Dataset, meta: EpisodeMeta, key: str, part: Slice, decode: bool) -> tuple[int, _Wrong | None]:

@@ -27,6 +27,7 @@ from ros_rl.data.video import read_video, write_video
 from ros_rl.errors import UserError
 
 Frames = Path | Iterable[np.ndarray]
+_OTHERS = ", ".join(DatasetSpec("", 1, (), ()).sources)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,20 +49,24 @@ class Dataset:
     episodes: list[EpisodeMeta]
 
     @classmethod
-    def open(cls, root: Path) -> "Dataset":
+    def open(cls, root: Path, stats: bool = False) -> "Dataset":
         """Reads the metadata and makes sure that all they promise is there.
+
+        Args:
+            root: its folder.
+            stats: read the statistics of each episode too, which takes as long again.
 
         Raises:
             UserError: it is no dataset of this version, or has gaps; the first is named, and what mends it.
         """
-        dataset = cls.read_metadata(root)
+        dataset = cls.read_metadata(root, stats)
         if gap := dataset._first_gap():
             raise UserError(f"{root}: {gap}; 'ros-rl data check {root}' lists all gaps, 'ros-rl data repair {root}' mends them")
         return dataset
 
     @classmethod
-    def read_metadata(cls, root: Path) -> "Dataset":
-        """Reads the metadata only.
+    def read_metadata(cls, root: Path, stats: bool = False) -> "Dataset":
+        """Reads the metadata only; see `open`.
 
         Raises:
             UserError: see `open`.
@@ -70,7 +75,7 @@ class Dataset:
         spec = DatasetSpec.from_info(info)
         try:
             files = sorted((root / "meta/episodes").glob("chunk-*/file-*.parquet"))
-            rows = [row for file in files for row in layout.read_episodes(file, spec.camera_keys, info["chunks_size"])]
+            rows = [row for file in files for row in layout.read_episodes(file, spec.camera_keys, info["chunks_size"], stats)]
             tasks = layout.read_tasks(root / layout.TASKS) if rows else []
         except layout.UNREADABLE as error:
             raise UserError(f"{root}: its metadata are damaged ({error}); 'ros-rl data check {root}' lists all gaps") from None
@@ -78,8 +83,8 @@ class Dataset:
 
     @property
     def stats(self) -> Stats:
-        """Statistics of all episodes."""
-        return aggregate(episode.stats for episode in self.episodes)
+        """Statistics of all episodes, read when asked for."""
+        return aggregate(episode.stats for episode in Dataset.read_metadata(self.root, stats=True).episodes)
 
     def data_path(self, episode: EpisodeMeta) -> Path:
         """Returns the file with an episode's rows."""
@@ -273,7 +278,8 @@ class DatasetWriter:
         dataset = Dataset.open(self.root)
         if dataset.info["chunks_size"] != layout.CHUNK_SIZE or list(dataset.info["features"]) != list(self.spec.features()):
             raise UserError(f"{self.root}: was written by another program, with other columns; choose a new folder, or merge the two")
-        self._tasks, self._episodes, self._stats = dataset.tasks, dataset.episodes, dataset.stats
+        self._tasks, self._episodes = dataset.tasks, dataset.episodes
+        self._stats = _stored_stats(dataset) or dataset.stats
         for path in uncommitted(dataset):
             move_aside(path, self.root, self.root / layout.ASIDE)
         self._write_totals()
@@ -282,6 +288,18 @@ class DatasetWriter:
         if self._episodes:
             layout.write_json(self.root / layout.STATS, layout.plain(self._stats))
         layout.write_json(self.root / layout.INFO, layout.new_info(self.spec, self._episodes, self._tasks))
+
+
+def _stored_stats(dataset: Dataset) -> Stats:
+    """Returns what `meta/stats.json` says; nothing where it is behind the episodes or cannot be read."""
+    totals = layout.totals(dataset.episodes, dataset.tasks)
+    try:
+        stats = layout.read_stats(dataset.root / layout.STATS)
+        counted = stats["index"]["count"].tolist()
+    except (*layout.UNREADABLE, AttributeError):
+        return {}
+    current = counted == [totals["total_frames"]] and all(dataset.info.get(key) == value for key, value in totals.items())
+    return stats if current else {}
 
 
 def _files(episode: EpisodeMeta) -> list[int]:
@@ -333,6 +351,8 @@ def put_video(frames: Frames, fps: int, path: Path) -> None:
 def _check_spec(spec: DatasetSpec) -> None:
     if not (isinstance(spec.fps, int) and 1 <= spec.fps <= 1000):
         raise UserError(f"a dataset has a whole number of rows a second, from 1 to 1000, got {spec.fps}")
+    if len(set(spec.sources)) < len(spec.sources):
+        raise UserError(f"cameras are {', '.join(name for name, _ in spec.cameras)}; each needs a name of its own, also beside {_OTHERS}")
     for name, (height, width) in spec.cameras:
         if height % 2 or width % 2:
             raise UserError(f"camera '{name}' is {width}×{height}; H.264 needs an even width and height")

@@ -33,7 +33,7 @@ def merge(sources: Sequence[Path], target: Path, progress: Callable[[], object] 
         UserError: one is no dataset, has gaps or faults, or is of another robot, rate, joints or cameras, or another merge into the
             target was interrupted; nothing is written then.
     """
-    datasets = [Dataset.open(source) for source in sources]
+    datasets = [Dataset.open(source, stats=True) for source in sources]
     for dataset in datasets:
         if dataset.root.resolve() == target.resolve():
             raise UserError(f"{target}: is merged into itself; choose another folder")

@@ -78,6 +78,8 @@ def _gaps(dataset: Dataset) -> list[str]:
 
 
 def _log_info(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such log")
     recording = Recording.read(path)
     return {
         "robot": recording.spec.robot,

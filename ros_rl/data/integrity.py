@@ -358,7 +358,7 @@ def _examine_totals(dataset: Dataset) -> list[Finding]:
 
 def open_logs(root: Path) -> list[Path]:
     """Lists the logs of episodes that are running or were cut off, the oldest first."""
-    return sorted((root / layout.LOGS).glob("*.mcap"))
+    return sorted(path for path in (root / layout.LOGS).glob("*.mcap") if path.is_file())
 
 
 def _examine_logs(dataset: Dataset) -> list[Finding]:
@@ -371,7 +371,7 @@ def _examine_logs(dataset: Dataset) -> list[Finding]:
             span = f"{(max(times) - min(times)) / 1e9:.1f} s" if times else "nothing"
             text = "is an episode already" if path.name in known else f"an episode that was not committed; {span} of it can be read"
         except UserError as error:
-            text = str(error)
+            text = str(error).removeprefix(f"{path}: ")
         findings.append(Finding("log", name, text))
     return findings
 

@@ -72,7 +72,7 @@ def _recover(writer: DatasetWriter, path: Path) -> str:
     except OSError:  # of the disk, not of the log
         raise
     except Exception as error:  # one log must not keep the others from becoming episodes
-        return f"{path.name}: moved to {ASIDE}/ ({error})"
+        return f"{path.name}: moved to {ASIDE}/ ({str(error).removeprefix(f'{path}: ')})"
     remarks = "".join(f"; {remark}" for remark in recording.remarks())
     return f"{path.name}: is episode {index} now; the log is in {ASIDE}/{remarks}"
 

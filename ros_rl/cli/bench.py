@@ -167,7 +167,7 @@ class BenchCrash:
     kills: int = 200
     """How often; a kill takes about 4 s."""
     seed: int = 0
-    """Of the times at which it is killed."""
+    """Of the moments at which it is killed."""
     json: bool = False
     """Print JSON."""
 

@@ -140,7 +140,7 @@ class Recording:
     reward: Series = field(default_factory=Series)
     instruction: str = ""
     outcome: str = ""
-    judged: int = 0  # when the outcome was said, ns
+    judged: int | None = None  # when the log said the outcome, ns
     left_out: Counter[str] = field(default_factory=Counter)  # messages, by topic and reason
     setup: dict[str, Any] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
@@ -259,7 +259,7 @@ class Recording:
     def ended(self, times: np.ndarray) -> str:
         """Returns how the episode ended; empty where nobody said it, or it was said of a time of which there are no rows."""
         latest = times[-1] + _LATE + NANOSECONDS // self.spec.fps
-        return self.outcome if self.outcome and times[0] <= self.judged <= latest else ""
+        return self.outcome if self.judged is None or times[0] <= self.judged <= latest else ""
 
     def remarks(self) -> list[str]:
         """Says what of the log is not in the episode, or is not as it was said."""
@@ -272,7 +272,7 @@ class Recording:
             times = self.times()
         except UserError as error:
             return [str(error)]
-        if self.outcome and not self.ended(times):
+        if self.judged is not None and not self.ended(times):
             late = (self.judged - times[-1]) / NANOSECONDS
             remarks.append(f"ends {late:.1f} s before the word '{self.outcome}', so it is stored as truncated")
         return remarks

@@ -62,7 +62,7 @@ class TeleopNode(StackNode):
         self._claims = self.create_publisher(String, "teleop/engaged", CLAIM_QOS)
         self._velocities = self.create_publisher(Twist, "cmd_vel", COMMAND_QOS) if self._walks else None
         # Where no task node judges, as on a robot, a button is for the recorder.
-        self._services = {
+        self._button_services = {
             button: [self.create_client(Trigger, f"{to}/{button}") for to in ("task", "recorder")] for button in _TASK_BUTTONS
         }
         cameras = [spec.camera(name.split(".", 1)[1]) for name in self._needs if name.startswith("images.")]
@@ -156,8 +156,8 @@ class TeleopNode(StackNode):
         elif self._walks and before == "engaged":
             self._drive(np.zeros(3))
         for button in step.pressed:
-            if button in self._services:
-                self._press(button, self._services[button])
+            if button in self._button_services:
+                self._press(button, self._button_services[button])
 
     def _claim(self, always: bool = False) -> None:
         """Says whether the device has the robot.

@@ -1,5 +1,6 @@
 """Tests of ros_rl.nodes.recorder_node: episodes of a running graph become those of a dataset."""
 
+import itertools
 import json
 
 import numpy as np
@@ -168,16 +169,14 @@ def test_the_buttons_of_a_device_reach_the_recorder_where_there_is_no_task(ros, 
     ros.up("arm", without=(), tasks="none", policy="arm_circle", teleop="joy", device_timeout=10.0)
     pad = ros.probe.create_publisher(Joy, "joy", COMMAND_QOS)
 
+    down = itertools.cycle((1, 0))
+
     def press(button):
-        def said(state):
-            pad.publish(Joy(axes=[0.0] * 8, buttons=[int(number == button) for number in range(8)]))
-            pad.publish(Joy(axes=[0.0] * 8, buttons=[0] * 8))
-            return newest(states)["state"] == state or newest(states).get("kept") == 1
+        pressed = next(down)
+        pad.publish(Joy(axes=[0.0] * 8, buttons=[pressed * (number == button) for number in range(8)]))
 
-        return said
-
-    ros.until(lambda: press(7)("recording"), "for start")
-    ros.until(lambda: press(3)("committing"), "for success")
+    ros.until(lambda: (press(7), newest(states)["state"] == "recording" and newest(states)["messages"] > 100)[1], "for start")
+    ros.until(lambda: (press(3), newest(states)["kept"] == 1)[1], "for success")
     ros.until(lambda: newest(states)["committed"] == 1)
     assert Dataset.open(tmp_path / "set").episodes[0].outcome == "success"
 

@@ -91,7 +91,7 @@ TASKS = {
             quadruped.GOALS,
             quadruped_prior,
             {"nominal": quadruped.QuadrupedGoal},
-            SacArgs(batch=128, hidden=(64, 64), correction=quadruped.CORRECTION),
+            SacArgs(learning_rate=1e-3, batch=128, hidden=(64, 64), correction=quadruped.CORRECTION),
             100_000,
         ),
     )

@@ -136,7 +136,9 @@ class Sac:
         mean, log_std, logit = self.actor(observation)
         noise = torch.zeros_like(mean) if noise is None else noise
         before = mean + log_std.exp() * noise
-        return self.mixed(self._corrected(observation, torch.tanh(before)), log_prob_of_tanh(before, noise, log_std), logit, margin, safe_action)
+        return self.mixed(
+            self._corrected(observation, torch.tanh(before)), log_prob_of_tanh(before, noise, log_std), logit, margin, safe_action
+        )
 
     def warm_up(self, observation: torch.Tensor, margin: torch.Tensor, safe_action: torch.Tensor, uniform: torch.Tensor) -> Acted:
         """Returns a random action, mixed as any other. `uniform` is in [-1, 1], (R, batch, m)."""
@@ -227,10 +229,14 @@ class Sac:
                 arrays |= {f"adam.{name}.{index}.{key}": value for key, value in moments.items()}
         return {name: value.numpy().copy() for name, value in arrays.items()}
 
-    def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Goes back to what `state` returned."""
+    def load_networks(self, state: Mapping[str, np.ndarray]) -> None:
+        """Takes the networks from arrays as `state` names them."""
         for name, module in self.modules().items():
             module.load_state_dict({key: torch.from_numpy(state[f"{name}.{key}"]) for key in module.state_dict()})
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Goes back to what `state` returned."""
+        self.load_networks(state)
         with torch.no_grad():
             self.log_temperature.copy_(torch.from_numpy(state["log_temperature"]))
         for name, optimiser in self.optimisers.items():

@@ -91,7 +91,7 @@ def withstood_sharpness(
     prior: LmiPrior,
     correction: float,
     largest: float = 20.0,
-    resolution: float = 0.5,
+    resolution: float = _COARSE,
     seeds: Sequence[int] = _SEEDS,
 ) -> float:
     """Returns the largest sharpness, in steps of `resolution` from 0 on, with which `attack` keeps V below 0.98 for all seeds.
@@ -161,7 +161,9 @@ def adversary(prior: LmiPrior, step: Step, sharpness: float, seed: int = 0, epis
     return worst
 
 
-def worst_actions(prior: LmiPrior, states: np.ndarray, weight: np.ndarray, choices: np.ndarray, base: np.ndarray | float = 0.0) -> np.ndarray:
+def worst_actions(
+    prior: LmiPrior, states: np.ndarray, weight: np.ndarray, choices: np.ndarray, base: np.ndarray | float = 0.0
+) -> np.ndarray:
     """Returns, for each state, which action of a policy makes V largest one step later in the linear model, shape (n, m).
 
     Args:

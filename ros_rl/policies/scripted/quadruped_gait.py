@@ -15,6 +15,7 @@ from ros_rl.robots.legs import JOINTS, legs_of, smooth, step_cycle
 from ros_rl.robots.model import GRAVITY, RobotModel
 from ros_rl.robots.spec import RobotSpec
 
+
 @pydantic.dataclasses.dataclass(config=STRICT)
 class Parameters:
     """Settings of `QuadrupedGait`.

@@ -4,7 +4,7 @@ Actions are joint targets about the home pose, in [-1, 1] for ±`RANGE`. The tro
 targets, so that a mixture of the two is one of what the joints are told to do, and none of what is added to something else.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from ros_rl.robots.legs import LEGS, legs_of, step_cycle
 from ros_rl.robots.spec import load_robot
-from ros_rl.sim.build import SimModel, build
+from ros_rl.sim.build import build
 from ros_rl.sim.goals.interface import SafeSet, draw_starts
 from ros_rl.sim.goals.simulated import SimulatedGoal
 from ros_rl.sim.reset import reset
@@ -158,6 +158,15 @@ class QuadrupedGoal(SimulatedGoal):
         self._sim.place(copies, *self._standing(draw_starts(self._safe, seeds), places))
         self._steps[np.asarray(copies)] = 0
         self._phase[np.asarray(copies)] = [draw.integers(_STRIDE_STEPS) for draw in draws]
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Returns physics, step counts and where in its stride each trot began."""
+        return super().state() | {"phase": self._phase.copy()}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Goes back to what `state` returned."""
+        super().restore(state)
+        self._phase[:] = state["phase"]
 
     def _standing(self, states: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns positions and velocities of robots in the states s, (c, 6), whose feet stand still at x, y, yaw, (c, 3)."""

@@ -1,0 +1,64 @@
+"""Tests of ros_rl.learning.minimal_weight: weights of policies as they come from the networks, on the glucose plant."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ros_rl.errors import UserError
+from ros_rl.learning import ladder, minimal_weight
+from ros_rl.learning.goal_tasks import TASKS
+from ros_rl.learning.ladder import Experiment, prior_of
+from ros_rl.learning.minimal_weight import compare
+from ros_rl.safety.prior import save_prior
+
+TASK = TASKS["glucose"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Networks as they are drawn, under the name of a training, and short episodes."""
+    monkeypatch.setattr(TASK.environments["nominal"], "episode_steps", 10)
+    prior = prior_of(TASK, tmp_path)
+    for method in ("autosafe", "linear", "sac"):
+        experiment = Experiment(TASK, method, 1, 0, prior)
+        ladder.save_networks(tmp_path / "glucose" / f"{method}.safetensors", experiment.agent)
+        found = {"steps": TASK.steps, "seeds": experiment.seeds, "prior": prior.digest()}
+        (tmp_path / "glucose" / f"{method}.json").write_text(json.dumps(found))
+    return tmp_path
+
+
+def test_every_level_has_both_weights_and_the_noise(folder):
+    found = compare(TASK, "linear", folder, episodes=2)
+    assert list(found) == list(TASK.goals)
+    for row in found.values():
+        assert 0.0 < row["weight"] < 1.0  # 1 - margin, as p is 0
+        assert 0.0 <= row["minimal"] < row["weight"]
+        assert 0.0 <= row["needed"] <= 1.0 and row["noise"] <= row["needed"]
+    assert compare(TASK, "linear", folder, episodes=2) == found
+
+
+def test_the_estimate_is_that_of_the_policy_before_mixing(folder, monkeypatch):
+    """A policy that mixes nothing has the same actions, and so the same least weight where it starts."""
+    seen = []
+    monkeypatch.setattr(minimal_weight, "minimal_weight_of", lambda prior, states, actions: seen.append(actions) or np.zeros(len(states)))
+    monkeypatch.setattr(TASK.environments["nominal"], "episode_steps", 1)
+    compare(TASK, "autosafe", folder, episodes=1, samples=200)
+    assert seen[0].shape == (3, 200, 1)
+    assert (np.abs(seen[0]) <= 1).all() and np.ptp(seen[0], axis=1).min() > 1.5  # an untrained policy is all over the place
+
+
+def test_more_samples_make_less_noise(folder):
+    few, many = (compare(TASK, "linear", folder, episodes=2, samples=samples)["high"] for samples in (2, 64))
+    assert few["noise"] == many["noise"] == 0.0 or many["noise"] < few["noise"]
+
+
+def test_what_is_not_trained_or_mixes_nothing_is_refused(folder):
+    with pytest.raises(UserError, match=r"fixed_full\.safetensors is not there; train it with"):
+        compare(TASK, "fixed_full", folder)
+    with pytest.raises(UserError, match="sac mixes no safe action"):
+        compare(TASK, "sac", folder)
+    save_prior(folder / "glucose" / "prior.safetensors", replace(prior_of(TASK, folder), sharpness_bound=1.0))
+    with pytest.raises(UserError, match=r"autosafe\.json: trained with the safe prior"):
+        compare(TASK, "autosafe", folder)

@@ -40,12 +40,11 @@ def test_every_level_has_both_weights_and_the_noise(folder):
 
 
 def test_the_estimate_is_that_of_the_policy_before_mixing(folder, monkeypatch):
-    """A policy that mixes nothing has the same actions, and so the same least weight where it starts."""
     seen = []
     monkeypatch.setattr(minimal_weight, "minimal_weight_of", lambda prior, states, actions: seen.append(actions) or np.zeros(len(states)))
     monkeypatch.setattr(TASK.environments["nominal"], "episode_steps", 1)
     compare(TASK, "autosafe", folder, episodes=1, samples=200)
-    assert seen[0].shape == (3, 200, 1)
+    assert seen[0].shape == (3 * 8, 200, 1)  # eight estimates for each of three runs
     assert (np.abs(seen[0]) <= 1).all() and np.ptp(seen[0], axis=1).min() > 1.5  # an untrained policy is all over the place
 
 

@@ -161,7 +161,7 @@ def _claims_of_violations(task: str, methods: dict[str, Any]) -> list[_Claim]:
     if not totals.get("sac"):
         return []
     share = totals["autosafe"] / totals["sac"]
-    return [("AutoSafe's violations in training are at most 0.02 of SAC's", *_short([share]), share <= 0.02)]
+    return [("AutoSafe's violations in training are at most 0.02 of SAC's", _short([share])[0], share <= 0.02)]
 
 
 def _claims_of_autosafe(rows: dict[str, Any]) -> list[_Claim]:

@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from ros_rl.errors import UserError
 from ros_rl.learning import ladder, minimal_weight
 from ros_rl.learning.goal_tasks import TASKS
 from ros_rl.learning.ladder import Experiment, prior_of
 from ros_rl.learning.minimal_weight import compare
+from ros_rl.learning.training import EVALUATION, inputs_of, look
 from ros_rl.safety.prior import save_prior
 
 TASK = TASKS["glucose"]
@@ -40,12 +42,21 @@ def test_every_level_has_both_weights_and_the_noise(folder):
 
 
 def test_the_estimate_is_that_of_the_policy_before_mixing(folder, monkeypatch):
+    """Its actions spread as those of the same networks without a mixture do, and not (1 - λ) times as much."""
     seen = []
     monkeypatch.setattr(minimal_weight, "minimal_weight_of", lambda prior, states, actions: seen.append(actions) or np.zeros(len(states)))
     monkeypatch.setattr(TASK.environments["nominal"], "episode_steps", 1)
-    compare(TASK, "autosafe", folder, episodes=1, samples=200)
-    assert seen[0].shape == (3 * 8, 200, 1)  # eight estimates for each of three runs
-    assert (np.abs(seen[0]) <= 1).all() and np.ptp(seen[0], axis=1).min() > 1.5  # an untrained policy is all over the place
+    row = compare(TASK, "linear", folder, episodes=1, samples=2000)
+    assert seen[0].shape == (3 * 8, 2000, 1)  # eight estimates for each of three runs
+    experiment = Experiment(TASK, "linear", 1, 0, prior_of(TASK, folder))
+    experiment.agent.sharpness = None
+    environment = TASK.environments["nominal"](experiment.goals, experiment.prior)
+    environment.reset(range(3), [[0, EVALUATION, 0]] * 3)
+    inputs = [part.expand(3, 2000, *part.shape[2:]) for part in inputs_of(look(environment, experiment.prior), 3)]
+    noise = torch.randn(3, 2000, 1, generator=torch.Generator().manual_seed(9))
+    alone = experiment.agent.act(*inputs, noise).action.detach().numpy()[..., 0].std(axis=1)
+    np.testing.assert_allclose(seen[0].std(axis=1).reshape(3, 8), np.tile(alone[:, None], 8), rtol=0.08)
+    assert all(level["weight"] > 0.15 for level in row.values())  # by which it would be less
 
 
 def test_more_samples_make_less_noise(folder):

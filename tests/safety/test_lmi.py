@@ -171,9 +171,9 @@ def test_an_equilibrium_outside_the_box_is_refused(bounds, message):
 
 
 def test_the_ellipsoid_of_a_given_gain_solves_its_lyapunov_equation_and_touches_a_limit(boxed):
-    _, gain = synthesise(boxed)
+    _, gain = boxed
     scale = np.array([1.0, 2.5, 0.4, 4.5])
-    problem = replace(boxed, scale=scale, contraction=0.999)
+    problem = replace(KNOWN, inside="box", scale=scale, contraction=0.999)
     lyapunov = lyapunov_ellipsoid(problem, gain)
     closed = problem.A + problem.B @ gain
     left = lyapunov - closed.T @ lyapunov @ closed

@@ -135,7 +135,7 @@ class BenchAutosafe:
     """
 
     task: str = "cartpole"
-    """cartpole, quadrotor or glucose."""
+    """cartpole, quadrotor, glucose or quadruped."""
     methods: tuple[str, ...] = ()
     """Which methods, see `python -m ros_rl.learning.ladder --help`; none named: all on the cart-pole, sac, simplex, lagrangian and
     autosafe on the others."""
@@ -147,12 +147,14 @@ class BenchAutosafe:
     """Where runs, results and figures go."""
     only_trained: bool = False
     """Train nothing: summarise the methods that are trained already."""
+    minimal_weight: bool = False
+    """Compare the weight that trained policies give the safe action with the least that would do."""
 
     def run(self) -> int:
         """Returns 0."""
         from ros_rl.learning.ladder_results import bench, markdown
 
-        table, files = bench(self.task, self.methods, self.seeds, self.steps, self.folder, self.only_trained)
+        table, files = bench(self.task, self.methods, self.seeds, self.steps, self.folder, self.only_trained, self.minimal_weight)
         print(markdown(table))
         print(*files, sep="\n")
         return 0

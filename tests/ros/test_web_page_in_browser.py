@@ -150,18 +150,15 @@ def test_the_arm_follows_the_mouse_the_episode_is_recorded_and_a_page_that_close
     page.get_by_text("start", exact=True).nth(1).click(force=True)  # of an episode; the first one is of the policy
     page.get_by_text("start: done").wait_for()
 
-    def taken() -> bool:
+    def taken() -> tuple[int, int] | None:
+        """Takes over, again if the page was lost: the first drawing of the handle may keep it busy for long."""
         page.get_by_text("take over", exact=True).click(force=True)
         page.wait_for_timeout(500)
-        return bool(page.get_by_text(re.compile("page 0 has the robot · teleop")).count())
-
-    wait_for(taken, "the page to have the robot")
-
-    def standing() -> tuple[int, int] | None:
         first, second = tip_of_the_arrow(picture(page)), tip_of_the_arrow(picture(page))
-        return second if first == second else None
+        has = page.get_by_text(re.compile("page 0 has the robot · teleop")).count()
+        return second if has and first == second else None
 
-    tip = wait_for(standing, "the handle to be seen, and to stand")
+    tip = wait_for(taken, "the page to have the robot, and its handle to stand")
     ros.until(lambda: states and statuses and value(statuses[-1], "control") == "teleop")
     before = tool(states[-1])
     x, y = tip[0], tip[1] - 2

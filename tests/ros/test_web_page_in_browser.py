@@ -72,7 +72,7 @@ def wait_for(condition: Callable[[], Any], what: str) -> Any:
 
 
 def address(running: GraphProcesses) -> str:
-    found = wait_for(lambda: re.search(r"http://\S+", running.log.read_text() if running.log.exists() else ""), "the address")
+    found = wait_for(lambda: re.search(r"http://[\d.:]+/[\w-]+/", running.log.read_text() if running.log.exists() else ""), "the address")
     return str(found[0])
 
 

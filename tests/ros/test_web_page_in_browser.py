@@ -147,8 +147,8 @@ def test_the_arm_follows_the_mouse_the_episode_is_recorded_and_a_page_that_close
     page = opened(browser, address(recorded_arm))
     page.get_by_text("the policy has the robot").wait_for()
     # Without the wait for an element to stand still, which takes frames: nothing here moves, and software draws slowly.
-    page.get_by_text("start", exact=True).nth(1).click(force=True)  # of an episode; the first one is of the policy
-    page.get_by_text("start: done").wait_for()
+    page.get_by_text("begin", exact=True).click(force=True)
+    page.get_by_text("begin: done").wait_for()
 
     def taken() -> tuple[int, int] | None:
         """Takes over, again if the page was lost: the first drawing of the handle may keep it busy for long."""

@@ -63,7 +63,8 @@ class WebNode(StackNode):
     def activate(self) -> None:
         """Looks for clients from now on."""
         self.every(_LOOK_FOR_CLIENTS, self._look_for_clients)
-        print(f"ros_rl: see the robot at {self.url}", flush=True)
+        # In one write, its end included: the nodes of a graph share their output, and the address is copied from there.
+        print(f"ros_rl: see the robot at {self.url}\n", end="", flush=True)
 
     def deactivate(self) -> None:
         """Lets the page stand still."""

@@ -54,7 +54,7 @@ class Pilot:
                 self._held = set()
             self.page, self._engaged, self._reason, self._hand_back = page, True, "", False
         self.changed()
-        return f"page {page} has the robot"
+        return "taken over"
 
     def let_go(self, page: int) -> str:
         """Releases the dead-man switch of a page; returns what became of it."""

@@ -9,7 +9,9 @@ from ros_rl.web.view import Actions, View
 if TYPE_CHECKING:
     import viser
 
-WORDS = ("start", "stop", "success", "failure", "discard")
+# What is said to the recorder, by the label of its button: start and stop are those of the policy on this page.
+LABELS = {"begin": "start", "end": "stop", "success": "success", "failure": "failure", "discard": "discard"}
+WORDS = tuple(LABELS.values())
 NO_RECORDER = "nothing records: no recorder node is heard"
 
 
@@ -23,18 +25,19 @@ class RecordPanel:
         self._record = actions.record
         with tab:
             self._instruction = gui.add_text("instruction", "", hint="Of the next episode, where no task gives one.")
-            group = gui.add_button_group("episode", WORDS)
+            group = gui.add_button_group("episode", tuple(LABELS))
             self._answer = gui.add_html("")
             self._state = gui.add_html("")
 
         async def press(_: Any) -> None:
-            self.say(group.value)
+            self.say(LABELS[group.value])
 
         group.on_click(press)
 
     def say(self, word: str) -> None:
-        """Does what the button of that word does."""
-        self._record(word, self._instruction.value.strip(), lambda answer: set_text(self._answer, f"{word}: {answer}"))
+        """Says one of `WORDS` to the recorder, as its button does."""
+        label = next(label for label, meant in LABELS.items() if meant == word)
+        self._record(word, self._instruction.value.strip(), lambda answer: set_text(self._answer, f"{label}: {answer}"))
 
     def update(self, view: View, now: float) -> None:
         """Shows the recorder's state."""

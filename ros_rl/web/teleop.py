@@ -22,7 +22,7 @@ TAKE, LET_GO, GIVE_BACK = "take over", "let go", "give back"
 TARGET = "/tool target"  # the handle in the scene's tree
 _HANDLE_SIZE = 0.15  # m
 _AXES = {"forward": 0, "left": 1, "turn left": 5}  # of a walking robot's twist
-_KEYS = "keys: w s a d r f move, u o i k j l turn, g gripper, space lets go, h gives back, 1 start, 2 success, 3 failure, 4 discard"
+_KEYS = "keys: w s a d r f move, u o i k j l turn, g gripper, space lets go, h gives back, 1 begin, 2 success, 3 failure, 4 discard"
 _WALKING_KEYS = "keys: w s forward and back, a d left and right, j l turn, space lets go, h gives back"
 
 

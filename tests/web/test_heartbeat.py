@@ -46,7 +46,7 @@ def until(condition) -> None:
 
 
 def takes(pilot: Pilot, page: int) -> bool:
-    return pilot.take(page, time.monotonic()) == f"page {page} has the robot"
+    return pilot.take(page, time.monotonic()) == "taken over"
 
 
 @pytest.mark.parametrize("packed", [False, True])

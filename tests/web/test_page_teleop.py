@@ -168,7 +168,7 @@ def test_the_buttons_answer_in_words(stage):
         answers.append(stage.panel._answer.content.split(">")[1].split("<")[0])
     assert answers == [
         "page 0: this page does not have the robot",
-        "page 0: page 0 has the robot",
+        "page 0: taken over",
         "page 1: page 0 has the robot",
         "page 0: let go: the robot is held",
         "page 1: given back to the policy",

@@ -38,14 +38,14 @@ def stage():
 def test_the_first_page_has_the_robot_until_it_lets_go(stage):
     pilot = stage.pilot
     assert stage.state == PageState(False)
-    assert pilot.take(0, stage.now) == "page 0 has the robot"
+    assert pilot.take(0, stage.now) == "taken over"
     assert stage.state == stage.said[-1] == HELD_STILL
     assert pilot.take(1, stage.now) == pilot.give_back(1, stage.now) == "page 0 has the robot"
     assert pilot.let_go(1) == "this page does not have the robot"
     assert pilot.page == 0 and stage.state.engaged
     assert pilot.let_go(0) == "let go: the robot is held"
     assert stage.state == stage.said[-1] == PageState(False)
-    assert pilot.take(1, stage.now) == "page 1 has the robot"
+    assert pilot.take(1, stage.now) == "taken over"
     assert pilot.page == 1 and stage.state.engaged
 
 
@@ -87,7 +87,7 @@ def test_a_page_that_is_lost_lets_go_gives_nothing_back_and_takes_nothing_by_its
         stage.beat(0, 1, keys="w")
         assert stage.state == PageState(False, reason)
     assert not any(said.hand_back for said in stage.said)
-    assert pilot.take(0, stage.now) == "page 0 has the robot"
+    assert pilot.take(0, stage.now) == "taken over"
     assert stage.state.engaged
 
 

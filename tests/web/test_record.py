@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ros_rl.web.pilot import Pilot
-from ros_rl.web.record import WORDS, RecordPanel, recorder_words
+from ros_rl.web.record import LABELS, RecordPanel, recorder_words
 from ros_rl.web.server import WebServer
 from ros_rl.web.view import Actions, View
 
@@ -27,13 +27,13 @@ def test_every_button_asks_for_its_word_with_the_instruction_and_shows_the_answe
     nothing = lambda report: None  # noqa: E731
     panel = RecordPanel(gui, gui.add_tab_group().add_tab("Record"), Actions(nothing, nothing, nothing, nothing, record))
     panel._instruction.value = " fold the towel "
-    group = next(handle for handle in gui._gui_input_handle_from_uuid.values() if getattr(handle, "options", ()) == WORDS)
-    for word in WORDS:
-        group.value = word
+    group = next(handle for handle in gui._gui_input_handle_from_uuid.values() if getattr(handle, "options", ()) == tuple(LABELS))
+    for label, word in LABELS.items():
+        group.value = label
         for callback in group._impl.update_cb:
             asyncio.run(callback(None))
         assert asked[-1] == (word, "fold the towel")
-        assert f">{word}: &lt;b&gt;done&lt;/b&gt;</div>" in panel._answer.content
+        assert f">{label}: &lt;b&gt;done&lt;/b&gt;</div>" in panel._answer.content
     panel.update(View(recorder={"state": "idle", "episodes": 4}), 0.0)
     assert ">idle · 4 episodes in the dataset</div>" in panel._state.content
     panel.update(View(), 0.0)

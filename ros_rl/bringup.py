@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ros_rl.errors import UserError, unknown
 from ros_rl.nodes.environment import BAD_INPUT, LAUNCHER
-from ros_rl.nodes.parameters import DEVICES, NODES, Parameter, Value
+from ros_rl.nodes.parameters import DEVICES, MOVE_EVERY_JOINT, NODES, Parameter, Value
 from ros_rl.paths import share_dir
 from ros_rl.policies.bundle import Bundle, check_fits, load_bundle
 from ros_rl.robots.spec import RobotSpec, load_robot
@@ -113,7 +113,6 @@ _TELEOP = "teleop_node"
 _RECORDER = "recorder_node"
 _APART = (_WEB, _RECORDER)  # never in the process of the robot: what they do must not hold up its control loop
 _LAUNCHED = ("hardware_node", "safety_node", "policy_node", "task_node", _TELEOP, _RECORDER, _WEB)
-_MOVE_EVERY_JOINT = ("leader", "scripted")  # devices that need no policy, whatever the robot
 _FAST_DDS = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE", "FASTDDS_BUILTIN_TRANSPORTS")
 _SHARED_MEMORY = 256 * 1024**2  # bytes that must be free: a container may have 64 MB in all
 COMMIT_PATIENCE = 300.0  # s that a recorder has to write what it has recorded; what it has not done then stays a log
@@ -263,7 +262,7 @@ def _actors(values: Mapping[str, Any], robot: RobotSpec, tasks: Sequence[Task], 
     demonstrator = values["demonstrator"] or policy
     if demonstrator == NO_POLICY:
         demonstrator = _same("policy", tasks) if values["teleop"] == "scripted" else ""
-    if policy == NO_POLICY and robot.floating_base and values["teleop"] not in ("none", *_MOVE_EVERY_JOINT):
+    if policy == NO_POLICY and robot.floating_base and values["teleop"] not in ("none", *MOVE_EVERY_JOINT):
         raise UserError(f"teleop:={values['teleop']} tells a policy of '{robot.name}' where to go; without one nothing moves its joints")
     _check_device(values, robot, demonstrator, simulated)
     return str(policy), str(demonstrator)
@@ -289,7 +288,7 @@ def _cameras(values: Mapping[str, Any], robot: RobotSpec, scene: str | Path | No
 
 def _check_device(values: Mapping[str, Any], robot: RobotSpec, demonstrator: str, simulated: bool) -> None:
     """Refuses here what the teleoperation node would refuse of the files that it is given."""
-    if values["teleop"] not in ("none", "leader", "scripted") and not robot.floating_base:
+    if values["teleop"] not in ("none", *MOVE_EVERY_JOINT) and not robot.floating_base:
         check_tool(robot, values["workspace"])
     if values["teleop"] == "joy":
         read_mapping(values["joy_mapping"], robot.read_urdf().links)

@@ -15,10 +15,10 @@ from ros_rl.data.dataset import Dataset
 from ros_rl.data.integrity import open_logs
 from ros_rl.data.layout import INFO
 from ros_rl.errors import UserError
+from ros_rl.nodes.parameters import MOVE_EVERY_JOINT
 from ros_rl.robots.spec import load_robot
 
 _ENDLESS = 1_000_000  # episodes that the task node would run; the recorder ends it before
-_DRIVEN = ("keyboard", "joy", "twist")  # devices that drive a walking robot's policy instead of its joints
 
 
 @dataclass
@@ -81,7 +81,7 @@ class Collect:
 
     def _drives_a_policy(self, given: dict[str, str]) -> bool:
         robot = load_robot(given.get("robot") or bringup_named(self.bringup).robot)
-        return robot.floating_base and given["teleop"] in _DRIVEN
+        return robot.floating_base and given["teleop"] not in MOVE_EVERY_JOINT
 
     @staticmethod
     def _device(described: Graph) -> str:

@@ -103,5 +103,4 @@ def _check(running: GraphProcesses, watcher: Watcher, waits: bool) -> None:
     elif not waits and time.monotonic() - watcher.moved > 2 * SILENCE:
         problem = f"nothing came from the graph for {2 * SILENCE:g} s {kept}"
     if problem:
-        last = (running.log.read_text(errors="replace").strip() or "no log").splitlines()[-1]
-        raise RobotFault(f"{problem}: {last}")
+        raise RobotFault(f"{problem}: {running.last_words}")

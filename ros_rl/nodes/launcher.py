@@ -56,6 +56,11 @@ class GraphProcesses:
         """Where the nodes' logs go when quiet."""
         return Path(self._folder.name) / "nodes.log"
 
+    @property
+    def last_words(self) -> str:
+        """The last line of that log."""
+        return (self.log.read_text(errors="replace").strip() or "no log").splitlines()[-1]
+
     def __enter__(self) -> "GraphProcesses":
         ros_domain()  # said once here instead of by every node
         check_machine(self._described, self._terminal)

@@ -183,6 +183,7 @@ SAFETY_NODE = (
     CONTROL_RATE,
 )
 DEVICES = ("keyboard", "joy", "twist", "leader", "browser", "scripted")
+MOVE_EVERY_JOINT = ("leader", "scripted")  # the others move the tool, or tell a walking robot's policy where to go
 DEVICE_TIMEOUT = Parameter("device_timeout", 0.5, "Silence of the device after which the robot is held.", "s", minimum=0.01, maximum=10.0)
 TELEOP_NODE = (
     ROBOT,

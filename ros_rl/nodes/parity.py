@@ -123,8 +123,7 @@ def through_ros(spec: RobotSpec, described: Graph, steps: int, progress: Callabl
                     progress(done - newest)
                     newest, since = done, time.monotonic()
                 if running.ended() is not None or time.monotonic() - since > SILENCE:
-                    last = (running.log.read_text(errors="replace").strip() or "no log").splitlines()[-1]
-                    raise RobotFault(f"the graph stopped after {done} of {steps} steps: {last}")
+                    raise RobotFault(f"the graph stopped after {done} of {steps} steps: {running.last_words}")
     finally:
         executor.shutdown(timeout_sec=1.0)
         node.destroy_node()

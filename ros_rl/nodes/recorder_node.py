@@ -20,6 +20,7 @@ from trajectory_msgs.msg import JointTrajectory
 
 from ros_rl.data.cameras import recorded_cameras
 from ros_rl.data.convert import COMMANDS, OUTCOMES
+from ros_rl.data.decode import said
 from ros_rl.data.episode_recorder import EpisodeRecorder, Message, Preroll
 from ros_rl.data.features import DatasetSpec
 from ros_rl.data.messages import encode, header, header_stamp, read_image
@@ -181,7 +182,7 @@ class RecorderNode(StackNode):
             if not self._listens:
                 return
             encoding, pixels = read_image(data)
-            if encoding not in ("rgb8", "bgr8") or pixels.shape != (camera.height, camera.width, 3):
+            if pixels.shape != (camera.height, camera.width, 3):
                 found = f"{pixels.shape[1]}×{pixels.shape[0]} in {encoding}"
                 raise UserError(f"an image is {found}; the dataset takes {camera.width}×{camera.height} in rgb8 or bgr8")
             stamp = header_stamp(data)
@@ -264,13 +265,13 @@ class RecorderNode(StackNode):
     def _on_task_state(self, message: String, info: Mapping[str, Any]) -> None:
         if self._recorder is None or not self.active or not self.value("follow_task"):
             return
-        said, sent = json.loads(message.data), info["source_timestamp"]
-        state = said["state"]
+        words, sent = said(message), info["source_timestamp"]
+        state = words.get("state")
         if state == "running" and self._ending is not None:
             self._end()
         if state == "running" and not self._recorder.recording and not self._full:
-            self._instruction, self._told = said.get("instruction", self._instruction), sent
-            self._task = {key: said[key] for key in ("task", "seed") if key in said}
+            self._instruction, self._told = words.get("instruction", self._instruction), sent
+            self._task = {key: words[key] for key in ("task", "seed") if key in words}
             self._start()
             for kept in self._preroll:
                 self._recorder.write(kept.topic, kept.kind, kept.data, kept.time)

@@ -116,5 +116,4 @@ def _check(running: GraphProcesses, watcher: Watcher) -> None:
     if code is None and time.monotonic() - watcher.heard <= SILENCE:
         return
     problem = "the robot fell silent" if code is None else f"the graph ended with exit code {code}"
-    last = (running.log.read_text(errors="replace").strip() or "no log").splitlines()[-1]
-    raise RobotFault(f"{problem}: {last}")
+    raise RobotFault(f"{problem}: {running.last_words}")

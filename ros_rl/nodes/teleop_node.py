@@ -22,7 +22,7 @@ from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.nodes.assembler import ObservationAssembler
 from ros_rl.nodes.base import StackNode, run
 from ros_rl.nodes.messages import CLAIM_QOS, COMMAND_QOS, LATCHED_QOS, STREAM_QOS, from_trajectory, to_trajectory
-from ros_rl.nodes.parameters import TELEOP_NODE
+from ros_rl.nodes.parameters import MOVE_EVERY_JOINT, TELEOP_NODE
 from ros_rl.policies.actors import load_policy
 from ros_rl.robots.spec import RobotSpec, load_robot
 from ros_rl.teleop.browser import Browser
@@ -59,7 +59,7 @@ class TeleopNode(StackNode):
         self._needs: list[str] = []
         self._told = self.value("instruction") or None
         device = self._make_device(self.value("device"), spec)
-        self._walks = spec.floating_base and self.value("device") in ("keyboard", "joy", "twist", "browser")
+        self._walks = spec.floating_base and self.value("device") not in MOVE_EVERY_JOINT
         mapping = self._make_mapping(spec)
         self._session = Session(device, mapping, self.value("device_timeout"), self.value("on_release"), self.value("device_name"))
         self._actions = self.create_publisher(JointTrajectory, "teleop/action", STREAM_QOS)
@@ -133,7 +133,7 @@ class TeleopNode(StackNode):
     def _make_mapping(self, spec: RobotSpec) -> CartesianMapping | JointMapping | VelocityMapping:
         if self._walks:
             return VelocityMapping(spec, self.value("linear_speed"), self.value("angular_speed"))
-        if self.value("device") in ("leader", "scripted"):
+        if self.value("device") in MOVE_EVERY_JOINT:
             return JointMapping(spec)
         return CartesianMapping(spec, self.value("linear_speed"), self.value("angular_speed"), self.value("workspace"))
 

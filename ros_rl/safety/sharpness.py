@@ -9,7 +9,7 @@ import numpy as np
 
 from ros_rl.safety.autosafe import mix, mixing_weight
 from ros_rl.safety.prior import CertificateError, LmiPrior
-from ros_rl.sim.goals.interface import Outcome
+from ros_rl.sim.goals.interface import GoalEnvironment
 from ros_rl.sim.plant import Step
 
 LARGEST = 50.0
@@ -43,26 +43,12 @@ def certified_sharpness(prior: LmiPrior, smallest: float = 0.0) -> float:
     return found
 
 
-class CorrectedEnvironment(Protocol):
+class CorrectedEnvironment(GoalEnvironment, Protocol):
     """An environment in which a policy corrects an action that is nominal, see `ros_rl.sim.goals.quadruped`."""
-
-    episode_steps: int
 
     @property
     def nominal(self) -> np.ndarray:
         """Action that the policy adds to, shape (n, m)."""
-
-    @property
-    def safety_state(self) -> np.ndarray:
-        """State s, shape (n, k)."""
-
-    def __len__(self) -> int: ...
-
-    def reset(self, copies: Sequence[int] | np.ndarray, seeds: Sequence[Sequence[int]]) -> None:
-        """Starts new episodes."""
-
-    def step(self, actions: np.ndarray) -> Outcome:
-        """Advances every copy."""
 
 
 @dataclass(frozen=True)

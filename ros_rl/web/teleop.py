@@ -184,14 +184,18 @@ class ToolHandle:
 
         async def drag(event: Any) -> None:
             there = self._root.inverse() * pin.SE3(pin.Quaternion(*event.target.wxyz), np.array(event.target.position))
-            attitude = pin.Quaternion(there.rotation)
-            self._pilot.drag(client.client_id, there.translation, np.array([attitude.w, attitude.x, attitude.y, attitude.z]))
+            self._pilot.drag(client.client_id, there.translation, _wxyz(there.rotation))
 
         self._handle.on_update(drag)
 
     def _place(self, pose: Pose) -> None:
         there = self._root * pin.SE3(pose.rotation, pose.position)
-        attitude = pin.Quaternion(there.rotation)
         with self._server.atomic():
             self._handle.position = there.translation
-            self._handle.wxyz = np.array([attitude.w, attitude.x, attitude.y, attitude.z])
+            self._handle.wxyz = _wxyz(there.rotation)
+
+
+def _wxyz(rotation: np.ndarray) -> np.ndarray:
+    """Returns a rotation (3, 3) as a quaternion (w, x, y, z)."""
+    attitude = pin.Quaternion(rotation)
+    return np.array([attitude.w, attitude.x, attitude.y, attitude.z])

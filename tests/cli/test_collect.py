@@ -25,7 +25,8 @@ def test_without_a_device_the_tasks_own_policy_demonstrates_in_lock_step(tmp_pat
 def test_a_person_needs_no_policy_but_where_it_walks_for_them(tmp_path):
     arm = nodes("arm", str(tmp_path / "set"), "teleop:=joy")
     assert "policy_node" not in arm and arm["hardware_node"]["lockstep"] is False
-    assert nodes("quadruped", str(tmp_path / "set"), "teleop:=joy")["policy_node"]["policy"] == "quadruped_trot"
+    for device in ("joy", "browser"):
+        assert nodes("quadruped", str(tmp_path / "set"), f"teleop:={device}")["policy_node"]["policy"] == "quadruped_trot"
     assert nodes("arm", str(tmp_path / "set"), "teleop:=joy", "policy:=arm_pick_place")["policy_node"]["policy"] == "arm_pick_place"
     assert "teleop_node" not in nodes("arm", str(tmp_path / "set"), "policy:=arm_pick_place")
     robot = nodes("arm", str(tmp_path / "set"), "mode:=robot", "teleop:=joy")

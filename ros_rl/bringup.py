@@ -20,6 +20,8 @@ from ros_rl.safety.prior import load_prior
 from ros_rl.sim.task import Task, load_task
 from ros_rl.teleop.joy import read_mapping
 from ros_rl.teleop.leader import read_calibration
+from ros_rl.teleop.mapping import check_tool
+from ros_rl.teleop.twist import check_release
 from ros_rl.web.server import check_can_serve
 
 if TYPE_CHECKING:
@@ -127,7 +129,8 @@ def _arguments() -> dict[str, Parameter]:
 
 ARGUMENTS = _arguments()
 TELEOP_ONLY, RECORDER_ONLY = (
-    {p.name for p in NODES[own]} - {p.name for name in _LAUNCHED if name != own for p in NODES[name]} for own in (_TELEOP, _RECORDER)
+    {p.name for p in NODES[own]} - {p.name for name in _LAUNCHED if name not in (own, _WEB) for p in NODES[name]}
+    for own in (_TELEOP, _RECORDER)
 )
 
 
@@ -182,6 +185,10 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
             raise unknown("argument", key, ARGUMENTS)
     values: dict[str, Any] = {name: parameter.default for name, parameter in ARGUMENTS.items()}
     values |= {key: ARGUMENTS[key].parse(text) for key, text in given.items()}
+    if values["teleop"] == "browser":  # the page is the device
+        if not values["web"] and "web" in given:
+            raise UserError("teleop:=browser is a page, which web:=false keeps from being served; leave it out")
+        values["web"] = True
     _check_effects(given, values)
     values["robot"] = values["robot"] or chosen.robot
     robot = load_robot(values["robot"], values["control_rate"])
@@ -282,8 +289,12 @@ def _cameras(values: Mapping[str, Any], robot: RobotSpec, scene: str | Path | No
 
 def _check_device(values: Mapping[str, Any], robot: RobotSpec, demonstrator: str, simulated: bool) -> None:
     """Refuses here what the teleoperation node would refuse of the files that it is given."""
+    if values["teleop"] not in ("none", "leader", "scripted") and not robot.floating_base:
+        check_tool(robot, values["workspace"])
     if values["teleop"] == "joy":
-        read_mapping(values["joy_mapping"])
+        read_mapping(values["joy_mapping"], robot.read_urdf().links)
+    elif values["teleop"] == "twist":
+        check_release(values["on_release"])
     elif values["teleop"] == "leader":
         if not values["calibration"]:
             raise UserError("teleop:=leader needs the calibration:= of the leader arm")

@@ -107,7 +107,7 @@ def test_an_argument_reaches_every_node_that_has_it(name):
         text = ARGUMENTS[name].choices[-1]
     where = {"mode": "robot"} if name in ROBOT_ONLY else {"tasks": "none", "policy": "arm_circle"} if name == "scene" else {}
     where |= {"web": "true"} if name == "web_port" else {}
-    where |= {"teleop": "twist"} if name in TELEOP_ONLY else {}
+    where |= {"teleop": "joy" if name == "on_release" else "twist"} if name in TELEOP_ONLY else {}
     where |= {"dataset": "nowhere"} if name in RECORDER_ONLY else {}
     given = parameters(graph("arm", {"tasks": "arm_circle", **where, name: text}))
     owners = [node for node, table in NODES.items() if node in given and any(p.name == name for p in table)]
@@ -166,6 +166,19 @@ def test_a_device_is_one_more_node_in_the_process_of_the_others():
     assert (teleop.executable, teleop.parameters["device"]) == ("teleop_node", "scripted")
     assert teleop.parameters["demonstrator"] == without.nodes[2].parameters["policy"]
     assert [process.executable for process in processes(described)] == ["composed_node"]
+
+
+def test_a_page_as_device_is_served_by_the_graph_and_goes_by_the_same_timeout():
+    given = {"web": "true", "device_timeout": "2.0"}
+    described = graph("arm", {"teleop": "browser", "device_timeout": "2.0"})
+    assert described == graph("arm", {"teleop": "browser", **given})
+    teleop, page = described.nodes[-2:]
+    assert (teleop.executable, teleop.parameters["device"], page.executable) == ("teleop_node", "browser", "web_node")
+    assert teleop.parameters["device_timeout"] == page.parameters["device_timeout"] == 2.0
+    with pytest.raises(UserError, match="teleop:=browser is a page, which web:=false keeps from being served"):
+        graph("arm", {"teleop": "browser", "web": "false"})
+    with pytest.raises(UserError, match="device_timeout has no effect without teleop:="):
+        graph("arm", given)
 
 
 def test_a_keyboard_has_no_terminal_in_a_graph():
@@ -297,6 +310,14 @@ REFUSED = {
     "two scenes": ("arm", {"scene": "floor"}, "scene is for tasks:=none; a task brings its own scene"),
     "an unknown device": ("arm", {"teleop": "mouse"}, "unknown value of teleop 'mouse'"),
     "no device to be told of": ("arm", {"joy_topic": "pad"}, "joy_topic has no effect without teleop:="),
+    "a publisher that dies hands back": (
+        "arm",
+        {"teleop": "twist", "on_release": "hand_back"},
+        "on_release:=hand_back is not for twist: a publisher that died",
+    ),
+    "no tool to be moved": ("cartpole", {"teleop": "joy"}, "robot 'cartpole' has no tool_frame in its robot.yaml"),
+    "no room to move in": ("arm", {"teleop": "joy", "workspace": "1,1,1,0,0,0"}, "workspace must be least x, y, z, then greatest"),
+    "a timeout below the heartbeat": ("arm", {"teleop_timeout": "0.1"}, "teleop_timeout must be a number in s from 0.3 to 10, got 0.1"),
     "no such mapping": ("arm", {"teleop": "joy", "joy_mapping": "pad"}, "unknown joy_mapping 'pad' (known: gamepad, spacemouse, or a path"),
     "no calibration": ("arm", {"teleop": "leader"}, "teleop:=leader needs the calibration:= of the leader arm"),
     "no such calibration": ("arm", {"teleop": "leader", "calibration": "no.yaml"}, "no.yaml: cannot be read"),

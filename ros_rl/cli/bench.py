@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,7 +135,7 @@ class BenchAutosafe:
     """
 
     task: str = "cartpole"
-    """cartpole, quadrotor or glucose."""
+    """cartpole, quadrotor, glucose or quadruped."""
     methods: tuple[str, ...] = ()
     """Which methods, see `python -m ros_rl.learning.ladder --help`; none named: all on the cart-pole, sac, simplex, lagrangian and
     autosafe on the others."""
@@ -146,12 +147,14 @@ class BenchAutosafe:
     """Where runs, results and figures go."""
     only_trained: bool = False
     """Train nothing: summarise the methods that are trained already."""
+    minimal_weight: bool = False
+    """Compare the weight that trained policies give the safe action with the least that would do."""
 
     def run(self) -> int:
         """Returns 0."""
         from ros_rl.learning.ladder_results import bench, markdown
 
-        table, files = bench(self.task, self.methods, self.seeds, self.steps, self.folder, self.only_trained)
+        table, files = bench(self.task, self.methods, self.seeds, self.steps, self.folder, self.only_trained, self.minimal_weight)
         print(markdown(table))
         print(*files, sep="\n")
         return 0
@@ -166,12 +169,12 @@ class BenchCrash:
     kills: int = 200
     """How often; a kill takes about 4 s."""
     seed: int = 0
-    """Of the times at which it is killed."""
+    """Of the moments at which it is killed."""
     json: bool = False
     """Print JSON."""
 
     def run(self) -> int:
-        """Returns 1 where a committed episode is lost or a dataset was unreadable."""
+        """Returns 1 where a committed episode is lost or a dataset was unreadable, or where too little happened to tell."""
         from ros_rl.data.crash import drill
 
         if not 1 <= self.kills <= 100_000:
@@ -186,7 +189,10 @@ class BenchCrash:
             print(f"committed episodes lost {result['committed_episodes_lost']}, unreadable datasets {result['unreadable_datasets']}")
             print(f"open episodes {result['open_episodes']}, made of logs {result['cut_off_episodes_recovered']}")
             print(f"lost at the end of an open episode: p50 {1e3 * tail['p50']:.1f} ms, max {1e3 * tail['max']:.1f} ms")
-        return 1 if result["committed_episodes_lost"] or result["unreadable_datasets"] else 0
+        empty = not result["episodes_committed"] or not result["open_episodes"]
+        if empty:
+            print("nothing was tested: no episode was committed, or none was open at a kill; --kills must be larger", file=sys.stderr)
+        return 1 if empty or result["committed_episodes_lost"] or result["unreadable_datasets"] else 0
 
 
 @dataclass

@@ -78,6 +78,8 @@ def _gaps(dataset: Dataset) -> list[str]:
 
 
 def _log_info(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such log")
     recording = Recording.read(path)
     return {
         "robot": recording.spec.robot,
@@ -86,6 +88,7 @@ def _log_info(path: Path) -> dict[str, Any]:
         "outcome": recording.outcome or "not said",
         "whole": "yes" if recording.log.whole else "no, it was cut off",
         "cadence": [str(cadence) for cadence in recording.cadences()],
+        "remarks": recording.remarks() or "none",
     }
 
 
@@ -108,7 +111,7 @@ class DataCheck:
         else:
             print(*findings, sep="\n") if findings else print("ok")
             if any(finding.mendable for finding in findings):
-                print(f"'ros-rl data repair {self.dataset}' mends what can be mended")
+                print(f"'ros-rl data repair {self.dataset}{' --decode' if self.decode else ''}' mends what can be mended")
         return 1 if findings else 0
 
 
@@ -118,11 +121,13 @@ class DataRepair:
 
     dataset: tyro.conf.Positional[Path]
     """folder of the dataset"""
+    decode: bool = False
+    """decode every frame of every video, which takes long; otherwise only those of episodes with which something else is wrong"""
 
     def run(self) -> int:
         """Prints what was done and what is still wrong; returns 1 where something is."""
-        print(*(repair(self.dataset) or ["nothing to mend"]), sep="\n")
-        left = check(self.dataset)
+        print(*(repair(self.dataset, self.decode) or ["nothing to mend"]), sep="\n")
+        left = check(self.dataset, self.decode)
         for finding in left:
             print(f"still wrong: {finding}", file=sys.stderr)
         return 1 if left else 0

@@ -1,28 +1,32 @@
 """Makes an episode of a dataset from its log: rows at the dataset's rate, each with the values nearest in time and their ages."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 
+from ros_rl.data import decode
 from ros_rl.data.dataset import DatasetWriter, Frames
 from ros_rl.data.features import CAMERA_PREFIX, PROPOSERS, DatasetSpec
 from ros_rl.data.layout import LOGS
-from ros_rl.data.log import EpisodeLog, LogReader
+from ros_rl.data.log import Entry, EpisodeLog, LogReader
 from ros_rl.data.messages import encode
 from ros_rl.errors import UserError
 
 NANOSECONDS = 1_000_000_000
 COMMANDS = {"action": "joint_command", "policy": "policy/action", "teleop": "teleop/action"}
 _SHORTFALL = 0.95  # of the rate asked for; below it is reported
+_SILENCE = 2 * NANOSECONDS  # of joint states or a camera: an episode does not go on across a longer one
+_LATE = NANOSECONDS // 2  # after the last row and the time to the next: what is said later is not of the last row
 _TERMINAL = ("success", "failure")
 OUTCOMES = (*_TERMINAL, "timeout")
 END_TOPIC = "recorder/end"
+_BY_TOPIC = {"joint_states": "joint_states", **{topic: name for name, topic in COMMANDS.items()}}
 
 
 def camera_topics(name: str) -> tuple[str, str]:
@@ -64,7 +68,7 @@ def end_log(log: EpisodeLog, outcome: str, dropped: Mapping[str, int], stamp: in
 
 @dataclass(eq=False)
 class Series:
-    """What came on one topic: stamps in ns, and values. Of a camera only the stamps are kept."""
+    """What came on one topic: stamps in ns, and values. Of an image the value is which message of the log it is."""
 
     stamps: list[int] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
@@ -76,13 +80,11 @@ class Series:
 
     def nearest(self, times: np.ndarray) -> np.ndarray:
         """Returns which element is nearest to each time (ns), the older one of two; the newest of equal stamps."""
-        stamps = np.asarray(self.stamps)
-        order = np.argsort(stamps, kind="stable")
-        ordered = stamps[order]
-        after = np.clip(np.searchsorted(ordered, times, side="right"), 1, max(len(ordered) - 1, 1))
-        after = np.minimum(after, len(ordered) - 1)
+        ordered, backwards = np.unique(np.asarray(self.stamps)[::-1], return_index=True)
+        after = np.minimum(np.searchsorted(ordered, times), len(ordered) - 1)
         before = np.maximum(after - 1, 0)
-        return order[np.where(times - ordered[before] <= ordered[after] - times, before, after)]
+        place = np.where(np.abs(times - ordered[before]) <= np.abs(ordered[after] - times), before, after)
+        return len(self.stamps) - 1 - backwards[place]
 
     def latest(self, times: np.ndarray, first: Any) -> list[Any]:
         """Returns the value that held at each time: the newest so far, `first` before any."""
@@ -123,7 +125,10 @@ class Cadence:
 
 @dataclass(eq=False)
 class Recording:
-    """A log read into memory, but for its images."""
+    """A log read into memory, but for its images.
+
+    What is no usable message is left out: an odd sample must not cost an episode. `remarks` says so.
+    """
 
     log: LogReader
     spec: DatasetSpec
@@ -135,6 +140,8 @@ class Recording:
     reward: Series = field(default_factory=Series)
     instruction: str = ""
     outcome: str = ""
+    judged: int | None = None  # when the log said the outcome, ns
+    left_out: Counter[str] = field(default_factory=Counter)  # messages, by topic and reason
     setup: dict[str, Any] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
 
@@ -143,52 +150,51 @@ class Recording:
         """Reads a log, also one that was cut off.
 
         Raises:
-            UserError: it is no log of an episode, or its joints are not those that it says.
+            UserError: it is no log of an episode.
         """
         log = LogReader(path)
         recording = cls(log, spec_of(log), instruction=log.about.get("instruction", ""), setup=json.loads(log.about.get("setup", "{}")))
         recording.cameras = {name: Series() for name, _ in recording.spec.cameras}
-        topics = {topic: name for name in recording.cameras for topic in camera_topics(name)}
-        commands = {topic: name for name, topic in COMMANDS.items()}
-        for entry in log.entries():
-            if entry.topic in topics:
-                recording.cameras[topics[entry.topic]].add(entry.stamp, None)
-            elif entry.topic == "joint_states":
-                recording.joint_states.add(entry.stamp, _joint_state(entry.message, recording.spec, path))
-            elif entry.topic in commands:
-                recording._add_command(commands[entry.topic], entry.stamp, entry.message)
-            else:
-                recording._add_other(entry.topic, entry.time, entry.message)
+        cameras = {topic: series for name, series in recording.cameras.items() for topic in camera_topics(name)}
+        for number, entry in enumerate(log.entries()):
+            try:
+                if entry.topic in cameras:
+                    cameras[entry.topic].add(entry.stamp, number)
+                elif entry.topic in _BY_TOPIC:
+                    recording._add_stamped(_BY_TOPIC[entry.topic], entry)
+                else:
+                    recording._add_other(entry.topic, entry.time, entry.message)
+            except UserError as error:
+                recording.left_out[f"{entry.topic}: {error}"] += 1
         return recording
 
-    def _add_command(self, name: str, stamp: int, message: Any) -> None:
-        """Keeps a command that the guard would take; what it rejects whole was never sent."""
-        point = message.points[0] if message.points else None
-        values = point and next((row for row in (point.positions, point.velocities, point.effort) if len(row)), None)
-        if values is None or sorted(message.joint_names) != sorted(self.spec.commanded) or len(values) != len(self.spec.commanded):
-            return
-        by_name = dict(zip(message.joint_names, values, strict=True))
-        ordered = np.array([by_name[joint] for joint in self.spec.commanded])
-        if np.isfinite(ordered).all():
-            self.commands[name].add(stamp, (ordered, message.header.frame_id))
+    def _add_stamped(self, name: str, entry: Entry) -> None:
+        if name == "joint_states":
+            self.joint_states.add(entry.stamp, decode.joint_state(entry.message, self.spec.measured))
+        else:
+            self.commands[name].add(entry.stamp, decode.command(entry.message, self.spec.commanded))
 
     def _add_other(self, topic: str, time: int, message: Any) -> None:
         if topic == "teleop/engaged":
-            self.engaged.add(time, _said(message).get("state") in ("engaged", "holding"))
+            self.engaged.add(time, decode.said(message).get("state") in ("engaged", "holding"))
         elif topic == "safety/status":
             weights = [entry.value for entry in message.values if entry.key == "weight"]
-            self.weight.add(time, float(weights[0]) if weights else 0.0)
+            self.weight.add(time, decode.number(weights[0]) if weights else 0.0)
         elif topic == "task/reward":
-            self.reward.add(time, float(message.data))
+            self.reward.add(time, decode.number(message.data))
         elif topic == "task/instruction" and message.data:
             self.instruction = message.data
         elif topic == "task/state":
-            state = _said(message).get("state")
-            if state in OUTCOMES:
-                self.outcome = state
+            self._judge(decode.said(message).get("state"), time)
         elif topic == END_TOPIC:
-            said = _said(message)
-            self.outcome, self.dropped = said.get("outcome") or self.outcome, said.get("dropped", {})
+            said = decode.said(message)
+            self._judge(said.get("outcome"), time)
+            self.dropped = said.get("dropped", {})
+
+    def _judge(self, outcome: Any, time: int) -> None:
+        """Takes note of how the episode ended: the last word counts, but a time limit does not undo a success or failure."""
+        if outcome in OUTCOMES and outcome != self.outcome and not (outcome == "timeout" and self.outcome in _TERMINAL):
+            self.outcome, self.judged = outcome, time
 
     def sources(self) -> dict[str, Series]:
         """Returns what carries stamps, by the names of `DatasetSpec.sources`."""
@@ -213,9 +219,10 @@ class Recording:
         """Returns how the episode came about, as its row of `meta/episodes` keeps it.
 
         What was known of `task`, `seed`, `control_rate` (Hz), `command_mode`, `lockstep` and `simulated`; and of each of the
-        `sources`: `count`, `rate` (Hz), `largest_gap` (s), `asked` (Hz) and `dropped`.
+        `sources`: `count`, `rate` (Hz), `largest_gap` (s), `asked` (Hz) and `dropped`; and the `remarks`.
         """
-        return {**self.setup, "sources": {cadence.source: _figures(cadence) for cadence in self.cadences()}}
+        sources = {cadence.source: _figures(cadence) for cadence in self.cadences()}
+        return {**self.setup, "sources": sources, "remarks": self.remarks()}
 
     def times(self) -> np.ndarray:
         """Returns when the rows are, ns: from when all sources that every row needs have come, until one of them has ended.
@@ -225,12 +232,53 @@ class Recording:
         """
         needed = {name: series.stamps for name, series in self.sources().items() if name not in PROPOSERS}
         if missing := [name for name, stamps in needed.items() if not stamps]:
-            raise UserError(f"{self.log.path}: makes no episode, nothing came from {', '.join(missing)}")
-        start, end = max(map(min, needed.values())), min(map(max, needed.values()))
+            reasons = "".join(f"; {remark}" for remark in self._remarks_of_left_out())
+            raise UserError(f"{self.log.path}: makes no episode, nothing came from {', '.join(missing)}{reasons}")
+        start, end = self._longest_stretch(max(map(min, needed.values())), min(map(max, needed.values())))
         count = (end - start) * self.spec.fps // NANOSECONDS + 1
         if count < 1:
             raise UserError(f"{self.log.path}: makes no episode, its sources ended before all of them had begun")
         return start + np.round(np.arange(count) * (NANOSECONDS / self.spec.fps)).astype(np.int64)
+
+    def _longest_stretch(self, start: int, end: int) -> tuple[int, int]:
+        """Returns the longest time in which joint states and cameras were never silent for long."""
+        stretches = []
+        for _, begin, again in sorted(self._silences(), key=lambda silence: silence[1]):
+            stretches.append((start, min(begin, end)))
+            start = max(start, again)
+        return max([*stretches, (start, end)], key=lambda stretch: stretch[1] - stretch[0])
+
+    def _silences(self) -> list[tuple[str, int, int]]:
+        """Returns where joint states or a camera did not come for long: the source, its last stamp before and the first after, ns."""
+        found = []
+        for name in ("joint_states", *self.cameras):
+            stamps = np.unique(np.asarray(self.sources()[name].stamps, dtype=np.int64))
+            found += [(name, int(stamps[i]), int(stamps[i + 1])) for i in np.flatnonzero(np.diff(stamps) > _SILENCE)]
+        return found
+
+    def ended(self, times: np.ndarray) -> str:
+        """Returns how the episode ended; empty where nobody said it, or it was said of a time of which there are no rows."""
+        latest = times[-1] + _LATE + NANOSECONDS // self.spec.fps
+        return self.outcome if self.judged is None or times[0] <= self.judged <= latest else ""
+
+    def remarks(self) -> list[str]:
+        """Says what of the log is not in the episode, or is not as it was said."""
+        remarks = self._remarks_of_left_out()
+        remarks += [
+            f"{name} was silent for {(again - begin) / NANOSECONDS:.1f} s; the longest stretch without is kept"
+            for name, begin, again in self._silences()
+        ]
+        try:
+            times = self.times()
+        except UserError as error:
+            return [str(error)]
+        if self.judged is not None and not self.ended(times):
+            late = (self.judged - times[-1]) / NANOSECONDS
+            remarks.append(f"ends {late:.1f} s before the word '{self.outcome}', so it is stored as truncated")
+        return remarks
+
+    def _remarks_of_left_out(self) -> list[str]:
+        return [f"{count} messages left out of {reason}" for reason, count in self.left_out.items()]
 
     def places(self, name: str, times: np.ndarray) -> np.ndarray:
         """Returns which message of a source is nearest to each time (ns). Of a camera whose stamps went back, none before the last."""
@@ -277,37 +325,46 @@ class Recording:
     def _ends(self, times: np.ndarray) -> dict[str, np.ndarray]:
         """Returns the rewards from each row to the next, and how the episode ended; without a word it was cut off."""
         last = np.arange(len(times)) == len(times) - 1
-        places = np.searchsorted(times, np.asarray(self.reward.stamps, dtype=np.int64), side="left") - 1
+        outcome = self.ended(times)
+        came = np.asarray(self.reward.stamps, dtype=np.int64)
+        there = (came >= times[0] - _LATE) & (came <= times[-1] + _LATE)
         reward = np.zeros(len(times))
-        np.add.at(reward, np.maximum(places, 0), self.reward.values)
-        terminated = last & (self.outcome in _TERMINAL)
+        places = np.searchsorted(times, came[there], side="left") - 1
+        np.add.at(reward, np.maximum(places, 0), np.asarray(self.reward.values)[there])
+        terminated = last & (outcome in _TERMINAL)
         return {
             "next.reward": reward,
-            "next.success": last & (self.outcome == "success"),
+            "next.success": last & (outcome == "success"),
             "next.terminated": terminated,
             "next.truncated": last & ~terminated,
             "next.done": last,
         }
 
     def frames(self, name: str, places: Sequence[int]) -> Iterator[np.ndarray]:
-        """Yields those images of a camera, as (height, width, 3) uint8 RGB; the numbers may repeat but not go back.
+        """Yields the images of a camera at those places in its series, as (height, width, 3) uint8 RGB.
+
+        Args:
+            name: of the camera.
+            places: they may repeat but not go back.
 
         Raises:
             UserError: an image cannot be decoded or has another size than it should.
         """
         size = dict(self.spec.cameras)[name]
-        wanted = iter(places)
+        wanted = (self.cameras[name].values[place] for place in places)
         place = next(wanted, None)
-        images = (entry for entry in self.log.entries() if entry.topic in camera_topics(name))
-        for number, entry in enumerate(images):
+        for number, entry in enumerate(self.log.entries()):
             if place is None:
                 return
             if number != place:
                 continue
-            image = _image(entry.message, entry.kind)
-            if image is None or image.shape != (*size, 3):
-                found = "cannot be decoded" if image is None else f"is {image.shape[1]}×{image.shape[0]}"
-                raise UserError(f"{self.log.path}: image {number} of camera '{name}' {found}, {size[1]}×{size[0]} is right")
+            where = f"{self.log.path}: the image of camera '{name}' at {entry.stamp / NANOSECONDS:.3f} s"
+            try:
+                image = decode.picture(entry)
+            except UserError as error:
+                raise UserError(f"{where}: {error}") from None
+            if image.shape != (*size, 3):
+                raise UserError(f"{where} is {image.shape[1]}×{image.shape[0]}, {size[1]}×{size[0]} is right")
             while place == number:
                 yield image
                 place = next(wanted, None)
@@ -327,42 +384,10 @@ def commit_log(writer: DatasetWriter, recording: Recording) -> int:
     }
     task = recording.instruction or "no instruction"
     name, report = recording.log.path.name, recording.report()
-    return writer.commit(recording.columns(times), videos, task, recording.outcome, name, recording=report)
+    return writer.commit(recording.columns(times), videos, task, recording.ended(times), name, recording=report)
 
 
 def _figures(cadence: Cadence) -> dict[str, float]:
     figures: dict[str, Any] = asdict(cadence)
     del figures["source"]
     return figures
-
-
-def _said(message: Any) -> dict[str, Any]:
-    """Returns the JSON of a message, empty where it is none: what anybody may have said must not cost an episode."""
-    try:
-        said = json.loads(message.data)
-    except ValueError:
-        return {}
-    return said if isinstance(said, dict) else {}
-
-
-def _joint_state(message: Any, spec: DatasetSpec, path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    names = list(message.name)
-    if missing := [joint for joint in spec.measured if joint not in names]:
-        raise UserError(f"{path}: a joint state lacks {', '.join(missing)}, it has {', '.join(names) or 'none'}")
-    order = [names.index(joint) for joint in spec.measured]
-    rows = (np.array(getattr(message, part)) for part in ("position", "velocity", "effort"))
-    position, velocity, effort = (row[order] if len(row) else np.zeros(len(order)) for row in rows)
-    return position, velocity, effort
-
-
-def _image(message: Any, kind: str) -> np.ndarray | None:
-    """Returns an image as RGB, None where it cannot be decoded."""
-    data = np.frombuffer(message.data, np.uint8)
-    if kind == "sensor_msgs/CompressedImage":
-        found = cv2.imdecode(data, cv2.IMREAD_COLOR)
-        return None if found is None else cv2.cvtColor(found, cv2.COLOR_BGR2RGB)
-    if message.encoding not in ("rgb8", "bgr8") or len(data) != message.height * message.step:
-        return None
-    rows = data.reshape(message.height, message.step)[:, : 3 * message.width]
-    image = rows.reshape(message.height, message.width, 3)
-    return image[..., ::-1] if message.encoding == "bgr8" else image

@@ -25,7 +25,8 @@ from ros_rl.errors import UserError
 
 SPEC = DatasetSpec("drill", 30, ("shoulder", "elbow"), ("shoulder", "elbow"), (("front", (96, 128)), ("wrist", (96, 128))))
 _RATE = 200  # Hz, of the joints
-_LONGEST = 3.0  # s after the recorder's first word until it is killed
+_MOST = 3 * _RATE  # joint states until the recorder is killed
+_PAUSE = 0.3  # s, at most, after the last of them: it is killed between two and while it commits, too
 
 
 def drill(kills: int, seed: int, folder: Path, progress: Callable[[], object] = lambda: None) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def drill(kills: int, seed: int, folder: Path, progress: Callable[[], object] = 
 
     Args:
         kills: how often.
-        seed: of the times at which it is killed.
+        seed: of the moments at which it is killed.
         folder: where the dataset goes; a new folder.
         progress: called after each kill.
 
@@ -48,7 +49,7 @@ def drill(kills: int, seed: int, folder: Path, progress: Callable[[], object] = 
     tails: list[float] = []
     unreadable = recovered = 0
     for number in range(kills):
-        said = _record_and_kill(root, float(rng.uniform(0.0, _LONGEST)), number)
+        said = _record_and_kill(root, int(rng.integers(_MOST)), float(rng.uniform(0.0, _PAUSE)), number)
         committed |= {int(words[1]): words[2] for words in said if words[0] == "committed"}
         try:
             Dataset.open(root)
@@ -58,11 +59,10 @@ def drill(kills: int, seed: int, folder: Path, progress: Callable[[], object] = 
         for line in recover_logs(root):
             recovered += ": is episode" in line
         progress()
-    lost = _lost(root, committed)
     return {
         "kills": kills,
         "episodes_committed": len(committed),
-        "committed_episodes_lost": lost,
+        "committed_episodes_lost": count_lost(root, committed),
         "unreadable_datasets": unreadable,
         "open_episodes": len(tails),
         "cut_off_episodes_recovered": recovered,
@@ -70,16 +70,20 @@ def drill(kills: int, seed: int, folder: Path, progress: Callable[[], object] = 
     }
 
 
-def _record_and_kill(root: Path, seconds: float, seed: int) -> list[list[str]]:
-    """Lets a recorder work for a while, kills it and returns the words that it said, line by line."""
+def _record_and_kill(root: Path, ticks: int, pause: float, seed: int) -> list[list[str]]:
+    """Lets a recorder write so many joint states, kills it and returns the words that it said, line by line."""
     command = [sys.executable, "-m", "ros_rl.data.crash", str(root), "--seed", str(seed)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        first = process.stdout.readline()
-        time.sleep(seconds)
+        lines: list[str] = []
+        had = 0
+        while (not lines or had < ticks) and (line := process.stdout.readline()):
+            lines.append(line)
+            had += line.startswith("have")
+        time.sleep(pause)
         process.kill()
-        lines = [first, *process.stdout]
-    if not first:
+        lines += process.stdout
+    if not lines:
         raise RuntimeError("the recorder of the crash drill did not start")
     return [line.split() for line in lines if line.endswith("\n")]
 
@@ -94,7 +98,7 @@ def _tail(root: Path, said: list[list[str]]) -> list[float]:
     return [max(0, int(state[2]) - max(times, default=began)) / NANOSECONDS]
 
 
-def _lost(root: Path, committed: dict[int, str]) -> int:
+def count_lost(root: Path, committed: dict[int, str]) -> int:
     """Counts the episodes whose rows or frames are not those that were committed."""
     dataset = Dataset.open(root)
     lost = 0

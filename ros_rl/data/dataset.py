@@ -5,10 +5,9 @@ tasks, then its row of `meta/episodes`. That last one is the commit. Statistics 
 between the two they are behind, and whoever writes next brings them up to date.
 """
 
-import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,12 +20,14 @@ import pyarrow.parquet as pq
 from ros_rl.data import layout
 from ros_rl.data.features import INDEX_FEATURES, DatasetSpec
 from ros_rl.data.files import PARTIAL, commit_file, lock_folder, move_aside
+from ros_rl.data.info import read_info, table_fault
 from ros_rl.data.layout import EpisodeMeta, Slice
 from ros_rl.data.stats import Stats, aggregate, image_stats, sampled_frames, thinned, vector_stats
 from ros_rl.data.video import read_video, write_video
 from ros_rl.errors import UserError
 
 Frames = Path | Iterable[np.ndarray]
+_OTHERS = ", ".join(DatasetSpec("", 1, (), ()).sources)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,20 +49,24 @@ class Dataset:
     episodes: list[EpisodeMeta]
 
     @classmethod
-    def open(cls, root: Path) -> "Dataset":
+    def open(cls, root: Path, stats: bool = False) -> "Dataset":
         """Reads the metadata and makes sure that all they promise is there.
+
+        Args:
+            root: its folder.
+            stats: read the statistics of each episode too, which takes as long again.
 
         Raises:
             UserError: it is no dataset of this version, or has gaps; the first is named, and what mends it.
         """
-        dataset = cls.read_metadata(root)
+        dataset = cls.read_metadata(root, stats)
         if gap := dataset._first_gap():
             raise UserError(f"{root}: {gap}; 'ros-rl data check {root}' lists all gaps, 'ros-rl data repair {root}' mends them")
         return dataset
 
     @classmethod
-    def read_metadata(cls, root: Path) -> "Dataset":
-        """Reads the metadata only.
+    def read_metadata(cls, root: Path, stats: bool = False) -> "Dataset":
+        """Reads the metadata only; see `open`.
 
         Raises:
             UserError: see `open`.
@@ -70,7 +75,7 @@ class Dataset:
         spec = DatasetSpec.from_info(info)
         try:
             files = sorted((root / "meta/episodes").glob("chunk-*/file-*.parquet"))
-            rows = [row for file in files for row in layout.read_episodes(file, spec.camera_keys, info["chunks_size"])]
+            rows = [row for file in files for row in layout.read_episodes(file, spec.camera_keys, info["chunks_size"], stats)]
             tasks = layout.read_tasks(root / layout.TASKS) if rows else []
         except layout.UNREADABLE as error:
             raise UserError(f"{root}: its metadata are damaged ({error}); 'ros-rl data check {root}' lists all gaps") from None
@@ -78,8 +83,8 @@ class Dataset:
 
     @property
     def stats(self) -> Stats:
-        """Statistics of all episodes."""
-        return aggregate(episode.stats for episode in self.episodes)
+        """Statistics of all episodes, read when asked for."""
+        return aggregate(episode.stats for episode in Dataset.read_metadata(self.root, stats=True).episodes)
 
     def data_path(self, episode: EpisodeMeta) -> Path:
         """Returns the file with an episode's rows."""
@@ -94,8 +99,12 @@ class Dataset:
 
         Raises:
             OSError: the file is missing or damaged.
+            UserError: a column is not as `meta/info.json` says.
         """
-        table = layout.read_table(self.data_path(self.episodes[index]))
+        path = self.data_path(self.episodes[index])
+        table = layout.read_table(path)
+        if fault := table_fault(table, self.info["features"]):
+            raise UserError(f"{path}: {fault}")
         return layout.columns_of(table.filter(pc.equal(table["episode_index"], index)))
 
     def frames(self, index: int, key: str) -> Iterator[np.ndarray]:
@@ -115,7 +124,7 @@ class Dataset:
         """Says what is missing, from the files' sizes alone: no column and no frame is read."""
         named, found = self.info["total_episodes"], len(self.episodes)
         if [episode.index for episode in self.episodes] != list(range(found)) or named > found:
-            held = ", ".join(str(episode.index) for episode in self.episodes) or "none"
+            held = layout.ranges(episode.index for episode in self.episodes) or "none"
             return f"meta/info.json says {named} episodes, meta/episodes holds {found} (numbers {held})"
         rows: dict[Path, int] = {}
         for episode in self.episodes:
@@ -123,11 +132,12 @@ class Dataset:
         missing = {path for path, count in rows.items() if _row_count(path) != count}
         lost = [episode.index for episode in self.episodes if self.data_path(episode) in missing]
         if lost:
-            numbers = ", ".join(map(str, lost))
+            numbers = layout.ranges(lost)
             return f"the metadata say {found} episodes, the data hold {found - len(lost)} whole ones (numbers {numbers} are not)"
         for episode in self.episodes:
             for key in self.spec.camera_keys:
-                if not (path := self.video_path(episode, key)).is_file():
+                path = self.video_path(episode, key)
+                if not path.is_file() or not path.stat().st_size:
                     return f"episode {episode.index} lacks its video {path.relative_to(self.root)}"
         return None
 
@@ -137,29 +147,6 @@ def _row_count(path: Path) -> int | None:
         return int(pq.ParquetFile(path).metadata.num_rows)
     except layout.UNREADABLE:
         return None
-
-
-def read_info(root: Path) -> dict[str, Any]:
-    """Reads `meta/info.json`.
-
-    Raises:
-        UserError: there is none, or it is none of this version.
-    """
-    path = root / layout.INFO
-    try:
-        info = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        if (root / ".repair").exists():
-            raise UserError(f"{root}: a repair was interrupted; 'ros-rl data repair {root}' finishes it") from None
-        raise UserError(f"{root}: is no LeRobot dataset, it has no {layout.INFO}") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error})") from None
-    if not isinstance(info, dict) or info.get("codebase_version") != layout.VERSION:
-        version = info.get("codebase_version") if isinstance(info, dict) else None
-        raise UserError(f"{path}: is of version {version}, {layout.VERSION} is needed; lerobot converts older ones")
-    if missing := [key for key in ("robot_type", "fps", "features", "total_episodes", "chunks_size", "data_path") if key not in info]:
-        raise UserError(f"{path}: lacks {', '.join(missing)}")
-    return info
 
 
 class DatasetWriter:
@@ -177,7 +164,7 @@ class DatasetWriter:
         """
         _check_spec(spec)
         self.root, self.spec = root, spec
-        existing = (root / layout.INFO).exists()
+        existing = (root / layout.INFO).exists() or (root / layout.COMPLETE).exists()
         if not existing and root.exists() and any(path.name not in (".lock", layout.LOGS) for path in root.iterdir()):
             raise UserError(f"{root}: is neither empty nor a LeRobot dataset (no {layout.INFO}); choose a new folder")
         if existing:
@@ -212,6 +199,11 @@ class DatasetWriter:
     def logs(self) -> set[str]:
         """Names of the logs of which there are episodes."""
         return {episode.log for episode in self._episodes}
+
+    @property
+    def episodes(self) -> Sequence[EpisodeMeta]:
+        """All episodes, in order."""
+        return self._episodes
 
     @property
     def next_index(self) -> int:
@@ -253,7 +245,7 @@ class DatasetWriter:
         slices = {}
         for key, frames in videos.items():
             path = self.root / layout.numbered(layout.VIDEO_PATH, number, key)
-            commit_file(path, partial(_put_video, frames, self.spec.fps))
+            commit_file(path, partial(put_video, frames, self.spec.fps))
             if stats is None:
                 sampled[key] = video_stats(path, rows, self.spec.fps)
             slices[key] = Slice(number, 0.0, rows / self.spec.fps)
@@ -286,15 +278,28 @@ class DatasetWriter:
         dataset = Dataset.open(self.root)
         if dataset.info["chunks_size"] != layout.CHUNK_SIZE or list(dataset.info["features"]) != list(self.spec.features()):
             raise UserError(f"{self.root}: was written by another program, with other columns; choose a new folder, or merge the two")
-        self._tasks, self._episodes, self._stats = dataset.tasks, dataset.episodes, dataset.stats
+        self._tasks, self._episodes = dataset.tasks, dataset.episodes
+        self._stats = _stored_stats(dataset) or dataset.stats
         for path in uncommitted(dataset):
-            move_aside(path, self.root, self.root / "aside")
+            move_aside(path, self.root, self.root / layout.ASIDE)
         self._write_totals()
 
     def _write_totals(self) -> None:
         if self._episodes:
             layout.write_json(self.root / layout.STATS, layout.plain(self._stats))
         layout.write_json(self.root / layout.INFO, layout.new_info(self.spec, self._episodes, self._tasks))
+
+
+def _stored_stats(dataset: Dataset) -> Stats:
+    """Returns what `meta/stats.json` says; nothing where it is behind the episodes or cannot be read."""
+    totals = layout.totals(dataset.episodes, dataset.tasks)
+    try:
+        stats = layout.read_stats(dataset.root / layout.STATS)
+        counted = stats["index"]["count"].tolist()
+    except (*layout.UNREADABLE, AttributeError):
+        return {}
+    current = counted == [totals["total_frames"]] and all(dataset.info.get(key) == value for key, value in totals.items())
+    return stats if current else {}
 
 
 def _files(episode: EpisodeMeta) -> list[int]:
@@ -311,7 +316,8 @@ def uncommitted(dataset: Dataset) -> list[Path]:
 
 def table_stats(columns: Mapping[str, np.ndarray]) -> Stats:
     """Returns the statistics of the columns of an episode's table."""
-    return {key: vector_stats(values.reshape(len(values), -1)) for key, values in columns.items()}
+    numbers = {key: values for key, values in columns.items() if values.dtype.kind in "biuf"}
+    return {key: vector_stats(values.reshape(len(values), -1)) for key, values in numbers.items()}
 
 
 def video_stats(path: Path, rows: int, fps: int, start: float = 0.0) -> dict[str, np.ndarray]:
@@ -334,7 +340,8 @@ def video_stats(path: Path, rows: int, fps: int, start: float = 0.0) -> dict[str
     return image_stats([images[i] for i in sampled_frames(rows)])
 
 
-def _put_video(frames: Frames, fps: int, path: Path) -> None:
+def put_video(frames: Frames, fps: int, path: Path) -> None:
+    """Writes a video, or copies it."""
     if isinstance(frames, Path):
         shutil.copyfile(frames, path)
     else:
@@ -344,6 +351,8 @@ def _put_video(frames: Frames, fps: int, path: Path) -> None:
 def _check_spec(spec: DatasetSpec) -> None:
     if not (isinstance(spec.fps, int) and 1 <= spec.fps <= 1000):
         raise UserError(f"a dataset has a whole number of rows a second, from 1 to 1000, got {spec.fps}")
+    if len(set(spec.sources)) < len(spec.sources):
+        raise UserError(f"cameras are {', '.join(name for name, _ in spec.cameras)}; each needs a name of its own, also beside {_OTHERS}")
     for name, (height, width) in spec.cameras:
         if height % 2 or width % 2:
             raise UserError(f"camera '{name}' is {width}×{height}; H.264 needs an even width and height")

@@ -7,6 +7,7 @@ import queue
 import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -86,8 +87,10 @@ class EpisodeRecorder:
         self._newest = 0
         self._dropped: Counter[str] = Counter()
         self._problem = ""
+        self._uncommitted: dict[str, str] = {}  # names of logs, and why
         self._committed: list[int] = []
         self._cadences: list[Cadence] = []
+        self._remarks: list[str] = []
         self._waiting: queue.Queue[Path | None] = queue.Queue()
         self._worker = threading.Thread(target=self._commit_all, name="commit", daemon=True)
         self._worker.start()
@@ -112,7 +115,11 @@ class EpisodeRecorder:
             raise UserError("an episode is being recorded already; stop it first")
         self._problem, self._messages, self._newest = "", 0, 0
         self._dropped.clear()
-        self._log = begin_log(self.root, self.spec, instruction, {**self._setup, **(setup or {})})
+        try:
+            self._log = begin_log(self.root, self.spec, instruction, {**self._setup, **(setup or {})})
+        except OSError as error:
+            self._problem = f"recording did not start: {error}"
+            raise
 
     def write(self, topic: str, kind: str, data: bytes, stamp: int) -> None:
         """Records a message, see `EpisodeLog.write`; nothing where no episode is recorded.
@@ -127,7 +134,7 @@ class EpisodeRecorder:
             self._newest = stamp
         except OSError as error:
             self._problem = f"recording stopped: {error}"
-            self._end("")
+            self._end("")  # which may fail too, for the same reason
 
     def drop(self, source: str, count: int) -> None:
         """Takes note of messages of a source that were lost on their way to here."""
@@ -145,6 +152,8 @@ class EpisodeRecorder:
         """
         if self._log is None:
             raise UserError("no episode is being recorded")
+        if not self._messages:
+            self._problem = "the episode is empty: nothing came from the robot"
         self._end(outcome)
 
     def discard(self) -> None:
@@ -162,16 +171,19 @@ class EpisodeRecorder:
         """Forgets what was recorded since `start`, which was no episode; nothing where none is being recorded."""
         if self._log is not None:
             log, self._log = self._log, None
-            try:
+            with suppress(OSError):
                 log.close()
-            finally:
-                log.path.unlink()
+            log.path.unlink()
 
     def status(self) -> dict[str, Any]:
-        """Returns what it does, what it has committed, how regularly the sources of the last episode came, and what went wrong."""
-        waiting = self._waiting.unfinished_tasks
+        """Returns what it does, what it has committed, how regularly the sources of the last episode came, and what went wrong.
+
+        An episode that could not be committed stays in `uncommitted` and `problem`: its log waits for `ros-rl data repair`.
+        """
+        waiting, uncommitted = self._waiting.unfinished_tasks, dict(self._uncommitted)
+        problem = "; ".join([*filter(None, [self._problem]), *(f"{name} is not committed: {why}" for name, why in uncommitted.items())])
         return {
-            "state": "recording" if self._log is not None else "failed" if self._problem else "committing" if waiting else "idle",
+            "state": "recording" if self._log is not None else "failed" if problem else "committing" if waiting else "idle",
             "messages": self._messages,
             "waiting": waiting,
             "episodes": self._writer.next_index,
@@ -182,7 +194,9 @@ class EpisodeRecorder:
             "dropped": dict(self._dropped),
             "cadence": [str(cadence) for cadence in self._cadences],
             "short": [cadence.source for cadence in self._cadences if cadence.short],
-            "problem": self._problem,
+            "remarks": list(self._remarks),
+            "uncommitted": list(uncommitted),
+            "problem": problem,
         }
 
     def close(self) -> None:
@@ -196,17 +210,15 @@ class EpisodeRecorder:
     def _end(self, outcome: str) -> None:
         log, self._log = self._log, None
         assert log is not None
-        if not self._messages:
-            log.close()
-            log.path.unlink()
-            return
         try:
-            try:
-                end_log(log, outcome, self._dropped, self._newest)
-            finally:
-                log.close()
+            with log:
+                if self._messages:
+                    end_log(log, outcome, self._dropped, self._newest)
         except OSError as error:  # a log can do without its end and its index
             self._problem = self._problem or f"recording stopped: {error}"
+        if not self._messages:
+            log.path.unlink()
+            return
         self.kept += 1
         self._waiting.put(log.path)
 
@@ -215,10 +227,10 @@ class EpisodeRecorder:
             try:
                 recording = Recording.read(path)
                 self._committed.append(commit_log(self._writer, recording))
-                self._cadences = recording.cadences()
+                self._cadences, self._remarks = recording.cadences(), recording.remarks()
                 path.unlink()
             except Exception as error:  # the log stays, for a repair
-                self._problem = f"{path.name} is not committed: {error}"
+                self._uncommitted[path.name] = str(error)
             finally:
                 self._waiting.task_done()
         self._waiting.task_done()

@@ -54,7 +54,7 @@ class DatasetSpec:
             for key, entry in features.items()
             if entry["dtype"] == "video"
         )
-        measured, commanded = (tuple(features.get(key, {}).get("names") or ()) for key in ("observation.state", "action"))
+        measured, commanded = (tuple(element_names(features.get(key, {}))) for key in ("observation.state", "action"))
         return cls(info["robot_type"] or "unknown", info["fps"], measured, commanded, cameras)
 
     @property
@@ -114,6 +114,13 @@ class DatasetSpec:
             if mine != theirs:
                 sides = f"the dataset has {mine or 'none'}, the recording {theirs or 'none'}"
                 raise UserError(f"{where}: holds another {what}: {sides}; choose a new folder")
+
+
+def element_names(feature: dict[str, Any]) -> list[str]:
+    """Returns the names of a feature's elements; LeRobot also writes them in groups, such as ``{"motors": [...]}``."""
+    names = feature.get("names") or []
+    groups = names.values() if isinstance(names, dict) else [names]
+    return [str(name) for group in groups for name in (group if isinstance(group, list) else [group])]
 
 
 def _vector(dtype: str, names: list[str] | None) -> dict[str, Any]:

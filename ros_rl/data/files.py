@@ -15,7 +15,10 @@ def commit_file(path: Path, write: Callable[[Path], object]) -> None:
 
     A crash leaves at most a hidden file that ends in `PARTIAL`, which no reader takes for data.
     """
+    new = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
+    for folder in new:
+        sync(folder.parent)
     partial = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
     try:
         write(partial)

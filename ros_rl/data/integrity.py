@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ros_rl.data import layout
-from ros_rl.data.dataset import Dataset, read_info, uncommitted
+from ros_rl.data.dataset import Dataset, uncommitted
 from ros_rl.data.features import DatasetSpec
+from ros_rl.data.info import read_info, table_fault
 from ros_rl.data.layout import EpisodeMeta, Slice
 from ros_rl.data.log import LogReader
-from ros_rl.data.stats import aggregate
-from ros_rl.data.video import frame_times, read_video
+from ros_rl.data.stats import aggregate, whole
+from ros_rl.data.video import frame_size, frame_times, read_video
 from ros_rl.errors import UserError
 
-STAGED, COMPLETE = ".repair", "complete"  # where a repair prepares the new files, and the mark that they are all there
 _TOLERANCE = 1e-4  # s: LeRobot's, between a row and its frame
 
 
@@ -27,8 +28,8 @@ class Finding:
     """One thing that is wrong.
 
     Attributes:
-        kind: a word for machines: repair, metadata, missing, unreadable, rows, frames, index, values, stamps, totals,
-            statistics, tasks, leftover, log.
+        kind: a word for machines: repair, info, metadata, missing, unreadable, rows, frames, index, values, stamps, totals,
+            statistics, tasks, end, leftover, log.
         where: the file, relative to the dataset, or the episode.
         text: what is wrong.
         mendable: whether a repair ends it. What was recorded wrongly stays as it is.
@@ -82,8 +83,8 @@ def check(root: Path, decode: bool = False) -> list[Finding]:
     Raises:
         UserError: it is no dataset of this version.
     """
-    if (root / STAGED / COMPLETE).exists():
-        return [Finding("repair", STAGED, "a repair was interrupted; the next one finishes it")]
+    if (root / layout.COMPLETE).exists():
+        return [Finding("repair", layout.STAGED, "a repair was interrupted; the next one finishes it")]
     return examine(root, decode).findings
 
 
@@ -102,6 +103,8 @@ def examine(root: Path, decode: bool = False) -> Examination:
         findings += [Finding(kind, f"episode {meta.index}", text, mendable) for kind, text, mendable in wrong]
         if part is not None:
             parts.append(part)
+    if doubts := _examine_info(dataset, parts, findings):
+        return Examination(dataset, doubts, parts, [])
     leftovers = uncommitted(dataset)
     for path in leftovers:
         found = _adoptable(dataset, path, tables)
@@ -138,10 +141,10 @@ def _read_rows(root: Path, spec: DatasetSpec, info: dict[str, Any], findings: li
         except layout.UNREADABLE as error:
             findings.append(Finding("metadata", name, f"cannot be read ({error})"))
     named = info["total_episodes"]
-    if missing := sorted(set(range(max(named, max(rows, default=-1) + 1))) - set(rows)):
-        numbers = ", ".join(map(str, missing))
+    edges = [-1, *sorted(rows), max(named, max(rows, default=-1) + 1)]
+    if missing := layout.spans((low + 1, high - 1) for low, high in pairwise(edges) if high - low > 1):
         findings.append(
-            Finding("metadata", "meta/episodes", f"lacks episode {numbers}: info.json says {named} episodes, {len(rows)} are here")
+            Finding("metadata", "meta/episodes", f"lacks episode {missing}: info.json says {named} episodes, {len(rows)} are here")
         )
     ordered = [rows[index] for index in sorted(rows)]
     end = 0
@@ -162,6 +165,7 @@ def _read_tasks(root: Path, needed: bool, findings: list[Finding]) -> list[str]:
 
 
 _Wrong = tuple[str, str, bool]
+_UNFIT = "its rows do not fit "  # and the file, and why
 
 
 def _examine_episode(dataset: Dataset, meta: EpisodeMeta, tables: _Tables, decode: bool) -> tuple[Part | None, list[_Wrong]]:
@@ -172,22 +176,41 @@ def _examine_episode(dataset: Dataset, meta: EpisodeMeta, tables: _Tables, decod
         return None, [("missing", f"its rows are missing: there is no {name}", True)]
     try:
         table = tables.read(path)
-        table = table.filter(pc.equal(table["episode_index"], meta.index))
     except layout.UNREADABLE as error:
         return None, [("unreadable", f"its rows are unreadable: {name} ({error})", True)]
+    if fault := table_fault(table, dataset.info["features"]):
+        return None, [("unreadable", f"{_UNFIT}{name}: {fault}", True)]
+    table = table.filter(pc.equal(table["episode_index"], meta.index))
     wrong: list[_Wrong] = []
     if len(table) != meta.length:
         wrong.append(("rows", f"the metadata say {meta.length} rows, {name} holds {len(table)}", True))
-    frames = [len(table)]
-    for key, part in meta.videos.items():
-        count, problem = _count_frames(dataset, meta, key, part, decode)
-        frames.append(count)
-        if problem:
-            wrong.append(problem)
-    wrong += _examine_index(dataset, meta, table)
-    wrong += _examine_values(table)
-    rows = min(frames)
+    if not len(table):
+        return None, wrong
+    if lacking := lacking_stats(dataset, meta):
+        wrong.append(("statistics", f"its statistics of {', '.join(lacking)} are not complete", True))
+    frames, problems = _examine_videos(dataset, meta, decode)
+    if wrong or problems:  # what a repair will decode is decoded here, so that it meets no surprise
+        frames, problems = _examine_videos(dataset, meta, decode=True)
+    wrong += [*problems, *_examine_index(dataset, meta, table), *_examine_values(table), *_examine_end(table)]
+    rows = min([len(table), *frames])
     return (Part(meta, table, meta.file, dict(meta.videos), rows) if rows else None), wrong
+
+
+def _examine_videos(dataset: Dataset, meta: EpisodeMeta, decode: bool) -> tuple[list[int], list[_Wrong]]:
+    """Returns how many frames of each camera are there, and what is wrong."""
+    counted = [_count_frames(dataset, meta, key, part, decode) for key, part in meta.videos.items()]
+    return [count for count, _ in counted], [problem for _, problem in counted if problem]
+
+
+def lacking_stats(dataset: Dataset, meta: EpisodeMeta) -> list[str]:
+    """Returns the columns of which the episode's statistics are not complete."""
+    lacking = []
+    for key, feature in dataset.info["features"].items():
+        shape = (feature["shape"][2], 1, 1) if feature["dtype"] == "video" else tuple(feature["shape"])
+        numbers = feature["dtype"] == "video" or (feature["dtype"].startswith(("float", "int", "bool")) and len(shape) == 1)
+        if numbers and not whole(meta.stats.get(key, {}), shape):
+            lacking.append(key)
+    return lacking
 
 
 def _count_frames(dataset: Dataset, meta: EpisodeMeta, key: str, part: Slice, decode: bool) -> tuple[int, _Wrong | None]:
@@ -199,17 +222,20 @@ def _count_frames(dataset: Dataset, meta: EpisodeMeta, key: str, part: Slice, de
     times: list[float] = []
     damage = ""
     try:
+        size = frame_size(path)
+        if size != (right := dict(zip(dataset.spec.camera_keys, (size for _, size in dataset.spec.cameras), strict=True))[key]):
+            return meta.length, ("frames", f"{name} is {size[1]}×{size[0]}, {right[1]}×{right[0]} is right", False)
         source: Iterator[float] = (time for time, _ in read_video(path, part.start)) if decode else iter(frame_times(path))
         times.extend(time - part.start for time in source)  # those before the damage are kept
     except OSError as error:
         damage = f" ({error})"
     grid = np.arange(meta.length) / dataset.spec.fps
     found = np.array([time for time in times if time > -_TOLERANCE])[: meta.length]
-    right = np.abs(found - grid[: len(found)]) < _TOLERANCE
-    count = len(found) if right.all() else int(np.argmin(right))
+    timely = np.abs(found - grid[: len(found)]) < _TOLERANCE
+    count = len(found) if timely.all() else int(np.argmin(timely))
     if count == meta.length:
         return count, None
-    where = "" if right.all() else f"; frame {count} is at {found[count]:.4f} s, {grid[count]:.4f} s is right"
+    where = "" if timely.all() else f"; frame {count} is at {found[count]:.4f} s, {grid[count]:.4f} s is right"
     return count, ("frames" if count else "unreadable", f"{name} has {count} frames for {meta.length} rows{where}{damage}", True)
 
 
@@ -222,9 +248,12 @@ def _examine_index(dataset: Dataset, meta: EpisodeMeta, table: pa.Table) -> list
         if not np.allclose(found, values, atol=_TOLERANCE, rtol=1e-7):
             row = int(np.argmax(~np.isclose(found, values, atol=_TOLERANCE, rtol=1e-7)))
             wrong.append(("index", f"{key} is {found[row]:g} in row {row}, {values[row]:g} is right", True))
-    known = len(dataset.tasks)
-    if known and len(table) and not 0 <= pc.min(table["task_index"]).as_py() <= pc.max(table["task_index"]).as_py() < known:
+    known, used = len(dataset.tasks), pc.unique(table["task_index"]).to_pylist()
+    if known and not 0 <= min(used) <= max(used) < known:
         wrong.append(("tasks", f"its rows name a task beyond the {known} of {layout.TASKS}", False))
+    elif known and {dataset.tasks[i] for i in used} != set(meta.tasks):
+        rows = ", ".join(dataset.tasks[i] for i in used)
+        wrong.append(("tasks", f"the metadata say the instruction is '{', '.join(meta.tasks)}', its rows '{rows}'", True))
     return wrong
 
 
@@ -249,6 +278,19 @@ def _examine_values(table: pa.Table) -> list[_Wrong]:
     return wrong
 
 
+def _examine_end(table: pa.Table) -> list[_Wrong]:
+    """Names an episode of which no row, or a wrong one, is the end: a learner would go on into the next one."""
+    if "next.done" not in table.column_names or not len(table):
+        return []
+    done = table["next.done"].to_numpy()
+    wrong: list[_Wrong] = []
+    if not done[-1]:
+        wrong.append(("end", "its last row is not next.done", True))
+    if done[:-1].any():
+        wrong.append(("end", f"row {int(np.argmax(done))} is next.done, the last is {len(done) - 1}", False))
+    return wrong
+
+
 def _adoptable(dataset: Dataset, path: Path, tables: _Tables) -> Part | None:
     """Returns the episode in a data file that no metadata name, where that and its videos are whole."""
     if path.suffix != ".parquet" or path.name.startswith(".") or path.relative_to(dataset.root).parts[0] != "data":
@@ -256,14 +298,43 @@ def _adoptable(dataset: Dataset, path: Path, tables: _Tables) -> Part | None:
     try:
         number = layout.file_number(path)
         table = tables.read(path)
+        if table_fault(table, dataset.info["features"]):
+            return None
         columns = {key for key, feature in dataset.info["features"].items() if feature["dtype"] != "video"}
         if set(table.column_names) != columns or not len(table) or len(pc.unique(table["episode_index"])) != 1:
             return None
         videos = {key: Slice(number, 0.0, len(table) / dataset.spec.fps) for key in dataset.spec.camera_keys}
-        frames = [len(frame_times(dataset.root / layout.numbered(layout.VIDEO_PATH, number, key))) for key in videos]
     except layout.UNREADABLE:
         return None
-    return Part(None, table, number, videos, min([len(table), *frames]))
+    lost = EpisodeMeta(table["episode_index"][0].as_py(), (), len(table), 0, number, number, videos, "", "", {})
+    rows = min([len(table), *_examine_videos(dataset, lost, decode=True)[0]])
+    return Part(None, table, number, videos, rows) if rows else None
+
+
+def _examine_info(dataset: Dataset, parts: list[Part], findings: list[Finding]) -> list[Finding]:
+    """Names what `meta/info.json` says against all episodes together: to cut or drop every one of them would be no repair."""
+    doubts = []
+    faults = {finding.text.split(": ", 2)[-1] for finding in findings if finding.text.startswith(_UNFIT)}
+    unfit = sum(finding.text.startswith(_UNFIT) for finding in findings)
+    if unfit and unfit == len(dataset.episodes) and len(faults) == 1:
+        doubts.append(f"its features fit no data file: {faults.pop()}")
+    videos = [dataset.video_path(episode, key) for episode in dataset.episodes for key in episode.videos]
+    if videos and not any(path.is_file() for path in videos) and next((dataset.root / "videos").rglob("*.mp4"), None):
+        doubts.append(f"its video_path leads to none of the videos, such as {videos[0].relative_to(dataset.root)}")
+    rates = {_rate(part.table["timestamp"].to_numpy()) for part in parts if len(part.table) > 1}
+    if len(rates) == 1 and (rate := rates.pop()) != dataset.spec.fps:
+        for part in parts:
+            for path in (dataset.video_path(part.meta, key) for key in part.videos if part.meta is not None and len(part.table) > 1):
+                rates.add(_rate(np.array(frame_times(path))))
+        if not rates - {rate}:
+            doubts.append(f"its fps is {dataset.spec.fps}, all episodes have {rate} rows and frames a second")
+    return [Finding("info", layout.INFO, doubt, False) for doubt in doubts]
+
+
+def _rate(times: np.ndarray) -> int:
+    """Returns how many there are in a second, 0 where they do not go on."""
+    step = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
+    return round(1 / step) if step > 1e-4 else 0
 
 
 def _examine_totals(dataset: Dataset) -> list[Finding]:
@@ -287,7 +358,7 @@ def _examine_totals(dataset: Dataset) -> list[Finding]:
 
 def open_logs(root: Path) -> list[Path]:
     """Lists the logs of episodes that are running or were cut off, the oldest first."""
-    return sorted((root / layout.LOGS).glob("*.mcap"))
+    return sorted(path for path in (root / layout.LOGS).glob("*.mcap") if path.is_file())
 
 
 def _examine_logs(dataset: Dataset) -> list[Finding]:
@@ -300,7 +371,7 @@ def _examine_logs(dataset: Dataset) -> list[Finding]:
             span = f"{(max(times) - min(times)) / 1e9:.1f} s" if times else "nothing"
             text = "is an episode already" if path.name in known else f"an episode that was not committed; {span} of it can be read"
         except UserError as error:
-            text = str(error)
+            text = str(error).removeprefix(f"{path}: ")
         findings.append(Finding("log", name, text))
     return findings
 

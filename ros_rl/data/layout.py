@@ -22,6 +22,8 @@ VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.m
 EPISODES_PATH = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 INFO, STATS, TASKS = "meta/info.json", "meta/stats.json", "meta/tasks.parquet"
 LOGS = "logs"  # MCAP files of episodes that are running or were cut off
+ASIDE = "aside"  # what was replaced or cannot be read
+STAGED, COMPLETE = ".repair", ".repair/complete"  # where a repair prepares the new files, and the mark that they are all there
 UNREADABLE = (OSError, pa.ArrowException, ValueError, KeyError, TypeError)  # what reading a damaged file raises
 
 
@@ -48,7 +50,7 @@ class EpisodeMeta:
         videos: of each video column.
         outcome: how it ended: success, failure, timeout; empty where nobody said.
         log: name of the log that it was made of; empty where it was made of none.
-        stats: of its columns.
+        stats: of its columns; empty where they were not read.
         recording: how it was made and how regularly its sources came, see `convert.Recording.report`; empty where nobody said.
     """
 
@@ -73,6 +75,22 @@ class EpisodeMeta:
 def numbered(pattern: str, file: int, video_key: str = "", chunk_size: int = CHUNK_SIZE) -> str:
     """Returns the path, in the dataset, of the file with a number counted through all chunks."""
     return pattern.format(chunk_index=file // chunk_size, file_index=file % chunk_size, video_key=video_key)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Writes sorted numbers down in short: ``0, 3 to 7``."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return spans(found)
+
+
+def spans(pairs: Iterable[Sequence[int]]) -> str:
+    """Writes ranges of numbers down, first and last of each: ``0, 3 to 7``."""
+    return ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in pairs)
 
 
 def file_number(path: Path, chunk_size: int = CHUNK_SIZE) -> int:
@@ -125,8 +143,15 @@ def plain(stats: Stats) -> dict[str, dict[str, Any]]:
 
 
 def read_stats(path: Path) -> Stats:
-    """Reads `meta/stats.json`."""
-    return {key: {name: np.array(value) for name, value in entry.items()} for key, entry in json.loads(path.read_text()).items()}
+    """Reads `meta/stats.json`.
+
+    Raises:
+        OSError, ValueError: it cannot be read.
+    """
+    values = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(values, dict) or not all(isinstance(entry, dict) for entry in values.values()):
+        raise ValueError("it is no object with an object for each column")
+    return {key: {name: np.array(value) for name, value in entry.items()} for key, entry in values.items()}
 
 
 def write_tasks(path: Path, tasks: Sequence[str]) -> None:
@@ -143,21 +168,31 @@ def write_tasks(path: Path, tasks: Sequence[str]) -> None:
 
 
 def read_tasks(path: Path) -> list[str]:
-    """Reads the instructions in the order of their `task_index`."""
+    """Reads the instructions in the order of their `task_index`.
+
+    Raises:
+        OSError, ValueError: it cannot be read, or the numbers are not those from 0 on.
+    """
     table = read_table(path)
     names = [name for name in table.column_names if name != "task_index"]
-    rows = sorted(zip(table["task_index"].to_pylist(), table[names[0]].to_pylist(), strict=True))
-    return [task for _, task in rows]
+    if "task_index" not in table.column_names or not names:
+        raise ValueError(f"it has the columns {', '.join(table.column_names)}, task_index and the instruction are right")
+    tasks = dict(zip(table["task_index"].to_pylist(), table[names[0]].to_pylist(), strict=True))
+    if set(tasks) != set(range(len(table))) or not all(isinstance(task, str) for task in tasks.values()):
+        raise ValueError("it does not give every number from 0 on an instruction")
+    return [tasks[number] for number in range(len(tasks))]
 
 
-def read_table(path: Path) -> pa.Table:
-    """Reads a Parquet file.
+def read_table(path: Path, leave_out: str = "") -> pa.Table:
+    """Reads a Parquet file, all columns or those whose names do not begin with `leave_out`.
 
     Raises:
         OSError: it is none, or damaged.
     """
     try:
-        return pq.ParquetFile(path).read()  # of this file alone: read_table would guess columns from the folders' names
+        file = pq.ParquetFile(path)  # of this file alone: read_table would guess columns from the folders' names
+        names = [name for name in file.schema_arrow.names if not (leave_out and name.startswith(leave_out))]
+        return file.read(columns=names)
     except pa.ArrowException as error:
         raise OSError(f"{path}: cannot be read ({error})") from None
 
@@ -183,39 +218,54 @@ def write_episode(path: Path, episode: EpisodeMeta) -> None:
     chunk, file = divmod(episode.meta_file, CHUNK_SIZE)
     row |= {"meta/episodes/chunk_index": chunk, "meta/episodes/file_index": file}
     row |= {"outcome": episode.outcome, "log": episode.log, "recording": json.dumps(episode.recording, ensure_ascii=False)}
-    commit_file(path, lambda partial: pq.write_table(pa.Table.from_pylist([row]), partial))
+    # One row needs no index; of the hundreds of columns it would be most of the file.
+    bare = {"use_dictionary": False, "write_statistics": False, "store_schema": False}
+    commit_file(path, lambda partial: pq.write_table(pa.Table.from_pylist([row]), partial, **bare))
 
 
-def read_episodes(path: Path, video_keys: Iterable[str], chunk_size: int = CHUNK_SIZE) -> list[EpisodeMeta]:
-    """Reads the rows of one file of `meta/episodes`.
+def read_episodes(path: Path, video_keys: Iterable[str], chunk_size: int = CHUNK_SIZE, stats: bool = True) -> list[EpisodeMeta]:
+    """Reads the rows of one file of `meta/episodes`; without statistics, which are most of it, in half the time.
 
     Raises:
-        OSError: it cannot be read.
-        KeyError: it lacks a column.
+        OSError, ValueError: it cannot be read, or a row is none.
     """
-    return [_episode(row, video_keys, chunk_size) for row in read_table(path).to_pylist()]
+    return [_episode(row, video_keys, chunk_size) for row in read_table(path, "" if stats else "stats/").to_pylist()]
 
 
 def _episode(row: dict[str, Any], video_keys: Iterable[str], chunk_size: int) -> EpisodeMeta:
-    def number(prefix: str) -> int:
-        return int(row[f"{prefix}/chunk_index"] * chunk_size + row[f"{prefix}/file_index"])
+    def whole(key: str, least: int = 0) -> int:
+        value = row.get(key)
+        if not isinstance(value, int) or value < least:
+            raise ValueError(f"{key} is {value!r}, a whole number is right")
+        return value
 
-    videos = {}
-    for key in video_keys:
-        prefix = f"videos/{key}"
-        videos[key] = Slice(number(prefix), row[f"{prefix}/from_timestamp"], row[f"{prefix}/to_timestamp"])
+    def number(prefix: str) -> int:
+        return whole(f"{prefix}/chunk_index") * chunk_size + whole(f"{prefix}/file_index")
+
+    def seconds(key: str) -> float:
+        value = row.get(key)
+        if not isinstance(value, float | int) or not 0 <= value < 1e9:
+            raise ValueError(f"{key} is {value!r}, a time in seconds is right")
+        return float(value)
+
+    videos = {
+        key: Slice(number(f"videos/{key}"), seconds(f"videos/{key}/from_timestamp"), seconds(f"videos/{key}/to_timestamp"))
+        for key in video_keys
+    }
     stats: Stats = {}
     for name, value in row.items():
         if name.startswith("stats/") and value is not None:
             key, _, entry = name.removeprefix("stats/").rpartition("/")
             stats.setdefault(key, {})[entry] = np.array(value)
-    start, end = row["dataset_from_index"], row["dataset_to_index"]
-    if end - start != row["length"]:
-        raise ValueError(f"episode {row['episode_index']} has {row['length']} rows, but reaches from row {start} to {end}")
+    index, length, start, tasks = whole("episode_index"), whole("length", 1), whole("dataset_from_index"), row.get("tasks")
+    if (end := whole("dataset_to_index")) - start != length:
+        raise ValueError(f"episode {index} has {length} rows, but reaches from row {start} to {end}")
+    if not isinstance(tasks, list) or not all(isinstance(task, str) for task in tasks):
+        raise ValueError(f"tasks is {tasks!r}, a list of instructions is right")
     return EpisodeMeta(
-        index=row["episode_index"],
-        tasks=tuple(row["tasks"]),
-        length=row["length"],
+        index=index,
+        tasks=tuple(tasks),
+        length=length,
         start=start,
         file=number("data"),
         meta_file=number("meta/episodes"),
@@ -263,7 +313,7 @@ def columns_of(table: pa.Table) -> dict[str, np.ndarray]:
     for name in table.column_names:
         column = table[name].combine_chunks()
         if pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type) or pa.types.is_large_list(column.type):
-            columns[name] = np.array(column.to_pylist()).reshape(len(column), -1)
+            columns[name] = np.array(column.to_pylist()).reshape(len(column), -1) if len(column) else np.zeros((0, 0))
         else:
             columns[name] = column.to_numpy(zero_copy_only=False)
     return columns

@@ -7,6 +7,7 @@ most the message that was being written. The index that other MCAP readers like 
 import os
 import struct
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,17 @@ class EpisodeLog:
         self.path = path
         self._file = path.open("xb")
         self._writer = Writer(self._file, use_chunking=False)
-        self._writer.start(profile="ros2", library="ros_rl")
-        self._writer.add_metadata(_ABOUT, dict(about))
-        self._file.flush()
         self._channels: dict[str, int] = {}
         self._schemas: dict[str, int] = {}
+        try:
+            self._writer.start(profile="ros2", library="ros_rl")
+            self._writer.add_metadata(_ABOUT, dict(about))
+            self._file.flush()
+        except OSError:
+            path.unlink()
+            with suppress(OSError):  # it tries again to write
+                self._file.close()
+            raise
 
     def __enter__(self) -> "EpisodeLog":
         return self
@@ -68,12 +75,17 @@ class EpisodeLog:
         self._file.flush()
 
     def close(self) -> None:
-        """Writes the index and brings the file to the disk. May be called twice."""
-        if not self._file.closed:
+        """Writes the index and brings the file to the disk. May be called twice.
+
+        Raises:
+            OSError: the disk is full or the like; the file is closed all the same.
+        """
+        if self._file.closed:
+            return
+        with self._file:
             self._writer.finish()
             self._file.flush()
             os.fsync(self._file.fileno())
-            self._file.close()
 
     def _schema(self, kind: str) -> int:
         if kind not in DEFINITIONS:
@@ -93,24 +105,43 @@ class Entry:
         topic: where it was sent.
         kind: its type, such as ``sensor_msgs/JointState``.
         time: when it came, ns.
-        stamp: of its header where it has one, when it came otherwise, ns.
-        message: decoded on demand.
+        data: its encoding.
     """
 
     topic: str
     kind: str
     time: int
-    stamp: int
-    _data: bytes = field(repr=False)
+    data: bytes = field(repr=False)
     _schema: Schema = field(repr=False)
     _decoders: DecoderFactory = field(repr=False)
 
     @property
+    def stamp(self) -> int:
+        """Stamp of its header where it has one, when it came otherwise, ns.
+
+        Raises:
+            UserError: the header is cut off.
+        """
+        if not DEFINITIONS.get(self.kind, "").startswith("std_msgs/Header"):
+            return self.time
+        try:
+            return header_stamp(self.data)
+        except (struct.error, IndexError):
+            raise UserError("its header is cut off") from None
+
+    @property
     def message(self) -> Any:
-        """The message with its fields as attributes."""
+        """The message with its fields as attributes.
+
+        Raises:
+            UserError: it cannot be decoded.
+        """
         decode = self._decoders.decoder_for("cdr", self._schema)
         assert decode is not None
-        return decode(self._data)
+        try:
+            return decode(self.data)
+        except Exception as error:  # of half a message a decoder may make anything
+            raise UserError(f"cannot be decoded ({error})") from None
 
 
 class LogReader:
@@ -146,10 +177,7 @@ class LogReader:
             elif isinstance(record, Message):
                 channel = channels[record.channel_id]
                 schema = schemas[channel.schema_id]
-                kind = schema.name.replace("/msg/", "/")
-                headed = DEFINITIONS.get(kind, "").startswith("std_msgs/Header")
-                stamp = header_stamp(record.data) if headed else record.log_time
-                yield Entry(channel.topic, kind, record.log_time, stamp, record.data, schema, decoders)
+                yield Entry(channel.topic, schema.name.replace("/msg/", "/"), record.log_time, record.data, schema, decoders)
             elif isinstance(record, Footer):
                 self.whole = True
 

@@ -131,16 +131,27 @@ def _align(buffer: bytearray, size: int) -> None:
 
 
 def read_image(data: bytes) -> tuple[str, np.ndarray]:
-    """Returns encoding and pixels of an encoded ``sensor_msgs/Image`` of three bytes a pixel; a view of (height, width, 3), uint8.
+    """Returns encoding and pixels of an encoded ``sensor_msgs/Image`` in rgb8 or bgr8; a view of (height, width, 3), uint8.
+
+    Rows may be padded.
 
     Raises:
-        UserError: it is shorter than it says, or has another number of bytes a pixel.
+        UserError: it has another encoding, which is named, or is shorter than it says.
     """
+    try:
+        return _read_image(data)
+    except (struct.error, IndexError, UnicodeDecodeError):
+        raise UserError("an image is cut off in its header") from None
+
+
+def _read_image(data: bytes) -> tuple[str, np.ndarray]:
     order = "<" if data[1] & 1 else ">"
     _, _, length = struct.unpack_from(f"{order}iII", data, 4)
     place = _aligned(16 + length)
     height, width, length = struct.unpack_from(f"{order}III", data, place)
     encoding = data[place + 12 : place + 11 + length].decode()
+    if encoding not in ("rgb8", "bgr8"):
+        raise UserError(f"an image of {width}×{height} is in {encoding}; rgb8 or bgr8 is right")
     place = _aligned(place + 12 + length + 1)
     step, size = struct.unpack_from(f"{order}II", data, place)
     if step < 3 * width or size != height * step or len(data) < place + 8 + size:

@@ -17,28 +17,32 @@ import pyarrow.parquet as pq
 
 from ros_rl.data import layout
 from ros_rl.data.convert import Recording, commit_log
-from ros_rl.data.dataset import Dataset, DatasetWriter, read_info, table_stats, uncommitted, video_stats
+from ros_rl.data.dataset import Dataset, DatasetWriter, table_stats, uncommitted, video_stats
 from ros_rl.data.features import INDEX_FEATURES, DatasetSpec
 from ros_rl.data.files import commit_file, free_name, lock_folder, move_aside, sync
-from ros_rl.data.integrity import COMPLETE, STAGED, Examination, Part, examine, open_logs
-from ros_rl.data.layout import EpisodeMeta, Slice
-from ros_rl.data.stats import aggregate
+from ros_rl.data.info import read_info
+from ros_rl.data.integrity import Examination, Part, examine, open_logs
+from ros_rl.data.layout import ASIDE, COMPLETE, STAGED, EpisodeMeta, Slice
+from ros_rl.data.stats import aggregate, whole
 from ros_rl.errors import UserError
 
-ASIDE = "aside"
 
-
-def repair(root: Path) -> list[str]:
+def repair(root: Path, decode: bool = False) -> list[str]:
     """Mends what can be mended and returns what was done, a line each; nothing where all is well.
 
     Episodes that cannot be read are left out, those with fewer frames than rows (or the other way round) end where the shorter
     one does, whole ones that no metadata name are taken in, and all are numbered through. Logs of episodes that were cut off become
     episodes.
 
+    Args:
+        root: its folder.
+        decode: decode every frame of every video, see `check`; otherwise only of episodes with which something is wrong.
+
     Raises:
-        UserError: it is no dataset of this version, or another process writes into it.
+        UserError: it is no dataset of this version, its `meta/info.json` contradicts all episodes, or another process writes into
+            it.
     """
-    return _repair_files(root) + recover_logs(root)
+    return _repair_files(root, decode) + recover_logs(root)
 
 
 def recover_logs(root: Path) -> list[str]:
@@ -63,22 +67,30 @@ def recover_logs(root: Path) -> list[str]:
 
 def _recover(writer: DatasetWriter, path: Path) -> str:
     try:
-        index = commit_log(writer, Recording.read(path))
-    except UserError as error:
-        return f"{path.name}: moved to {ASIDE}/ ({error})"
-    return f"{path.name}: is episode {index} now; the log is in {ASIDE}/"
+        recording = Recording.read(path)
+        index = commit_log(writer, recording)
+    except OSError:  # of the disk, not of the log
+        raise
+    except Exception as error:  # one log must not keep the others from becoming episodes
+        return f"{path.name}: moved to {ASIDE}/ ({str(error).removeprefix(f'{path}: ')})"
+    remarks = "".join(f"; {remark}" for remark in recording.remarks())
+    return f"{path.name}: is episode {index} now; the log is in {ASIDE}/{remarks}"
 
 
-def _repair_files(root: Path) -> list[str]:
+def _repair_files(root: Path, decode: bool) -> list[str]:
+    if not (root / COMPLETE).exists():
+        read_info(root)  # before a lock is left in a folder of something else
     lock = lock_folder(root)
     try:
         staged = root / STAGED
-        if (staged / COMPLETE).exists():
+        if (root / COMPLETE).exists():
             _swap(root)
             return ["finished a repair that had been interrupted", *_tidy(root)]
         if staged.exists():
             shutil.rmtree(staged)  # copies of ours that were not complete
-        examination = examine(root)
+        examination = examine(root, decode)
+        if doubts := [finding for finding in examination.findings if finding.kind == "info"]:
+            raise UserError(f"{root}: {doubts[0].where}: {doubts[0].text}; it must be mended by hand")
         if not any(finding.mendable and finding.kind != "log" for finding in examination.findings):
             return []
         if examination.dataset.info["chunks_size"] != layout.CHUNK_SIZE:
@@ -100,7 +112,7 @@ def _rebuild(examination: Examination) -> list[str]:
     episodes = []
     start = 0
     for index, part in enumerate(parts):
-        table = _renumbered(part.table.slice(0, part.rows), index, start, dataset.spec.fps)
+        table = _ended(_renumbered(part.table.slice(0, part.rows), index, start, dataset.spec.fps))
         episode = _meta(dataset, part, table, tasks, index, start)
         commit_file(staged / layout.numbered(layout.DATA_PATH, index), partial(pq.write_table, table))
         layout.write_episode(staged / layout.numbered(layout.EPISODES_PATH, index), episode)
@@ -109,8 +121,8 @@ def _rebuild(examination: Examination) -> list[str]:
     if episodes:
         layout.write_tasks(staged / layout.TASKS, tasks)
         layout.write_json(staged / layout.STATS, layout.plain(aggregate(episode.stats for episode in episodes)))
-    layout.write_json(staged / layout.INFO, dataset.info | layout.totals(episodes, tasks))
-    (staged / COMPLETE).touch()
+    layout.write_json(staged / layout.INFO, dataset.info | layout.totals(episodes, tasks) | {"data_path": layout.DATA_PATH})
+    (root / COMPLETE).touch()
     sync(staged)
     _swap(root)
     return [*_report(dataset, parts), *_tidy(root)]
@@ -132,8 +144,28 @@ def _swap(root: Path) -> None:
                 (root / name).rename(free_name(root / ASIDE / name))
             (staged / name).rename(root / name)
     sync(root)
-    (staged / COMPLETE).unlink()
+    (root / COMPLETE).unlink()
     staged.rmdir()
+
+
+def _ended(table: pa.Table) -> pa.Table:
+    """Marks the last row as the end: where it is not, the episode was cut there, so it is truncated."""
+    columns = layout.columns_of(table)
+    if "next.done" not in columns or columns["next.done"][-1]:
+        return table
+    last = np.arange(len(table)) == len(table) - 1
+    ends = {"next.done": columns["next.done"] | last}
+    if "next.truncated" in columns:
+        ends["next.truncated"] = columns["next.truncated"] | (last & ~columns.get("next.terminated", np.zeros_like(last)))
+    for key, values in ends.items():
+        table = table.set_column(table.column_names.index(key), key, pa.array(values))
+    return table
+
+
+def _outcome(table: pa.Table) -> str:
+    """Says how an episode ended, as far as its last row tells."""
+    ended = {key: "next." + key in table.column_names and table["next." + key][-1].as_py() for key in ("success", "terminated")}
+    return "success" if ended["success"] else "failure" if ended["terminated"] else ""
 
 
 def _renumbered(table: pa.Table, index: int, start: int, fps: int) -> pa.Table:
@@ -150,14 +182,14 @@ def _meta(dataset: Dataset, part: Part, table: pa.Table, tasks: Sequence[str], i
     rows = len(table)
     videos = {key: Slice(cut.file, cut.start, cut.start + rows / dataset.spec.fps) for key, cut in part.videos.items()}
     stats = table_stats(layout.columns_of(table))
-    if part.meta is not None and part.meta.length == rows:
-        stats = part.meta.stats | {key: stats[key] for key in INDEX_FEATURES}
-    else:
-        for key, cut in videos.items():
-            path = dataset.root / layout.numbered(layout.VIDEO_PATH, cut.file, key)
+    for key, cut in videos.items():
+        if part.meta is not None and part.meta.length == rows and whole(part.meta.stats.get(key, {}), (3, 1, 1)):
+            stats[key] = part.meta.stats[key]
+        else:
+            path = dataset.root / layout.numbered(dataset.info["video_path"], cut.file, key)
             stats[key] = video_stats(path, rows, dataset.spec.fps, cut.start)
-    named = tuple(tasks[i] for i in dict.fromkeys(table["task_index"].to_pylist()) if i < len(tasks))
-    outcome = part.meta.outcome if part.meta is not None and part.meta.length == rows else ""
+    named = tuple(tasks[i] for i in dict.fromkeys(table["task_index"].to_pylist()) if 0 <= i < len(tasks))
+    outcome = part.meta.outcome if part.meta is not None and part.meta.length == rows else _outcome(table)
     log = part.meta.log if part.meta is not None else ""
     recording = part.meta.recording if part.meta is not None else {}
     return EpisodeMeta(index, named, rows, start, index, index, videos, outcome, log, stats, recording)

@@ -12,6 +12,7 @@ import numpy as np
 Stats = dict[str, dict[str, np.ndarray]]
 
 QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
+MOMENTS = ("min", "max", "mean", "std", "count")
 _BINS = 5000
 _MARGIN = 1e-10  # widens the histogram's range, so that a constant column has one
 _FEWEST, _MOST, _POWER = 100, 10_000, 0.75  # frames sampled of an episode's video
@@ -72,10 +73,26 @@ def image_stats(frames: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
     return {key: value if key == "count" else (value / 255.0).reshape(3, 1, 1) for key, value in stats.items()}
 
 
+def whole(entry: dict[str, np.ndarray], shape: tuple[int, ...]) -> bool:
+    """Says whether the statistics of a column of that shape are complete. LeRobot wrote none of the quantiles before 0.4."""
+    names = [*MOMENTS, *(QUANTILES if any(key in entry for key in QUANTILES) else ())]
+    right = {name: (1,) if name == "count" else shape for name in names}
+    return all(name in entry and entry[name].shape == right[name] and entry[name].dtype.kind in "biuf" for name in names)
+
+
 def aggregate(parts: Iterable[Stats]) -> Stats:
-    """Returns the statistics of several episodes, or groups of them, together; grouping them otherwise gives the same."""
+    """Returns the statistics of several episodes, or groups of them, together; grouping them otherwise gives the same.
+
+    What one of them lacks, a column or the quantiles, is left out.
+    """
     parts = list(parts)
-    return {key: _aggregate([part[key] for part in parts]) for key in (parts[0] if parts else {})}
+    common = [key for key in (parts[0] if parts else {}) if all(key in part for part in parts)]
+    entries = {key: [part[key] for part in parts] for key in common}
+    return {
+        key: _aggregate(group)
+        for key, group in entries.items()
+        if all(whole(entry, np.shape(group[0].get("mean", 0.0))) for entry in group)
+    }
 
 
 def _aggregate(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -93,5 +110,5 @@ def _aggregate(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
         "mean": mean,
         "std": np.sqrt(variance),
         "count": np.array([counts.sum()]),
-        **{key: weighted([part[key] for part in parts]) for key in QUANTILES},
+        **{key: weighted([part[key] for part in parts]) for key in QUANTILES if all(key in part for part in parts)},
     }

@@ -1,6 +1,8 @@
 """Episodes from one dataset to another, and out into files that need no reader of datasets."""
 
 import csv
+import json
+import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -8,42 +10,80 @@ from typing import Literal
 
 import numpy as np
 
-from ros_rl.data.dataset import Dataset, DatasetWriter, Frames
-from ros_rl.data.features import CAMERA_PREFIX, INDEX_FEATURES
+from ros_rl.data.dataset import Dataset, DatasetWriter, Frames, put_video
+from ros_rl.data.features import CAMERA_PREFIX, INDEX_FEATURES, DatasetSpec, element_names
 from ros_rl.data.files import commit_file
-from ros_rl.data.video import frame_times, write_video
+from ros_rl.data.integrity import check, lacking_stats
+from ros_rl.data.layout import EpisodeMeta, write_json
+from ros_rl.data.video import frame_times
 from ros_rl.errors import UserError
 
 Format = Literal["csv", "npz"]
+_MERGE = ".merge"  # in a dataset into which others are being merged: which, so that an interrupted merge can go on
+_HARMLESS = ("log", "leftover", "totals", "statistics", "end", "stamps")  # findings in a source that an episode can take along
 
 
 def merge(sources: Sequence[Path], target: Path, progress: Callable[[], object] = lambda: None) -> int:
     """Adds all episodes of several datasets to `target`, which may exist, and returns how many it has then.
 
-    Videos of one episode are copied as they are; those that hold several are encoded anew.
+    Videos of one episode are copied as they are; those that hold several are encoded anew. A merge that was interrupted goes on
+    when it is called again with the same sources.
 
     Raises:
-        UserError: one is no dataset, has gaps, or is of another robot, rate, joints or cameras; nothing is written then.
+        UserError: one is no dataset, has gaps or faults, or is of another robot, rate, joints or cameras, or another merge into the
+            target was interrupted; nothing is written then.
     """
-    datasets = [Dataset.open(source) for source in sources]
+    datasets = [Dataset.open(source, stats=True) for source in sources]
     for dataset in datasets:
         if dataset.root.resolve() == target.resolve():
             raise UserError(f"{target}: is merged into itself; choose another folder")
         datasets[0].spec.require_same(dataset.spec, f"{datasets[0].root} beside {dataset.root}")
-        if missing := [key for key in datasets[0].spec.features() if key not in dataset.info["features"]]:
-            raise UserError(f"{dataset.root}: was written by another program; it lacks {', '.join(missing)}")
+        _require_sound(dataset, datasets[0].spec)
     with DatasetWriter(target, datasets[0].spec) as writer:
-        for dataset in datasets:
+        name = _begin(target, datasets)
+        there = {episode.recording.get("merged") for episode in writer.episodes}
+        for number, dataset in enumerate(datasets):
             for episode in dataset.episodes:
-                columns = dataset.columns(episode.index)
-                tasks = {dataset.tasks[i] for i in columns["task_index"]}
-                if len(tasks) > 1:
-                    raise UserError(f"{dataset.root}: episode {episode.index} has several instructions, which are not merged")
-                videos = {key: _video(dataset, episode.index, key) for key in dataset.spec.camera_keys}
-                wanted = {key: values for key, values in columns.items() if key in writer.spec.features() and key not in INDEX_FEATURES}
-                writer.commit(wanted, videos, tasks.pop(), episode.outcome, episode.log, episode.stats, episode.recording)
+                mark = f"{name}/{number}/{episode.index}"
+                if mark not in there:
+                    _copy(writer, dataset, episode, mark)
                 progress()
+        (target / _MERGE).unlink()
         return writer.next_index
+
+
+def _require_sound(dataset: Dataset, spec: DatasetSpec) -> None:
+    if missing := [key for key in spec.features() if key not in dataset.info["features"]]:
+        raise UserError(f"{dataset.root}: was written by another program; it lacks {', '.join(missing)}")
+    if faults := [finding for finding in check(dataset.root) if finding.kind not in _HARMLESS]:
+        raise UserError(f"{dataset.root}: {faults[0]}; 'ros-rl data check {dataset.root}' lists all faults")
+    for episode in dataset.episodes:
+        if len(episode.tasks) > 1:
+            raise UserError(f"{dataset.root}: episode {episode.index} has several instructions, which are not merged")
+
+
+def _begin(target: Path, datasets: Sequence[Dataset]) -> str:
+    """Takes note in the target of what is being merged; returns the name of the merge, that of the interrupted one if it is the same."""
+    path = target / _MERGE
+    sources = [[str(dataset.root.resolve()), len(dataset.episodes)] for dataset in datasets]
+    if path.exists():
+        begun = json.loads(path.read_text(encoding="utf-8"))
+        if begun["sources"] != sources:
+            folders = " ".join(folder for folder, _ in begun["sources"])
+            raise UserError(f"{target}: a merge of {folders} was interrupted; merge these again, or remove {path} to leave it at that")
+        return str(begun["name"])
+    name = uuid.uuid4().hex
+    write_json(path, {"name": name, "sources": sources})
+    return name
+
+
+def _copy(writer: DatasetWriter, dataset: Dataset, episode: EpisodeMeta, mark: str) -> None:
+    columns = dataset.columns(episode.index)
+    task = dataset.tasks[int(columns["task_index"][0])]
+    videos = {key: _video(dataset, episode.index, key) for key in dataset.spec.camera_keys}
+    wanted = {key: values for key, values in columns.items() if key in writer.spec.features() and key not in INDEX_FEATURES}
+    stats = None if lacking_stats(dataset, episode) else episode.stats
+    writer.commit(wanted, videos, task, episode.outcome, episode.log, stats, {**episode.recording, "merged": mark})
 
 
 def _video(dataset: Dataset, index: int, key: str) -> Frames:
@@ -76,16 +116,16 @@ def export(dataset: Dataset, folder: Path, kind: Format, episodes: Sequence[int]
             commit_file(stem.with_suffix(".npz"), partial(_write_npz, columns, task))
         for key in dataset.spec.camera_keys:
             video = folder / f"{stem.name}_{key.removeprefix(CAMERA_PREFIX)}.mp4"
-            commit_file(video, partial(_put_video, dataset, index, key))
+            commit_file(video, partial(put_video, _video(dataset, index, key), dataset.spec.fps))
         progress()
 
 
 def _write_csv(dataset: Dataset, columns: dict[str, np.ndarray], path: Path) -> None:
     names, values = [], []
     for key, column in columns.items():
-        elements = dataset.info["features"][key]["names"]
+        elements = element_names(dataset.info["features"].get(key, {}))
         for i, one in enumerate(column.reshape(len(column), -1).T):
-            names.append(f"{key}.{elements[i] if elements else i}" if column.ndim > 1 else key)
+            names.append(f"{key}.{elements[i] if i < len(elements) else i}" if column.ndim > 1 else key)
             values.append(one.astype(int) if one.dtype == bool else one)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -96,11 +136,3 @@ def _write_csv(dataset: Dataset, columns: dict[str, np.ndarray], path: Path) -> 
 def _write_npz(columns: dict[str, np.ndarray], task: str, path: Path) -> None:
     with path.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **columns, task=np.array(task))
-
-
-def _put_video(dataset: Dataset, index: int, key: str, path: Path) -> None:
-    found = _video(dataset, index, key)
-    if isinstance(found, Path):
-        path.write_bytes(found.read_bytes())
-    else:
-        write_video(path, found, dataset.spec.fps)

@@ -65,6 +65,20 @@ def read_video(path: Path, start: float = 0.0) -> Iterator[tuple[float, np.ndarr
         raise OSError(f"{path}: cannot be decoded ({error})") from None
 
 
+def frame_size(path: Path) -> tuple[int, int]:
+    """Returns height and width.
+
+    Raises:
+        OSError: it is no video, or damaged.
+    """
+    try:
+        with av.open(str(path)) as container:
+            stream = container.streams.video[0]
+            return stream.height, stream.width
+    except (av.FFmpegError, IndexError) as error:
+        raise OSError(f"{path}: cannot be read ({error})") from None
+
+
 def frame_times(path: Path) -> list[float]:
     """Returns the times in s of all frames, without decoding them.
 

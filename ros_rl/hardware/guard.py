@@ -14,7 +14,7 @@ from ros_rl.robots.spec import RobotSpec
 
 GuardState = Literal["ok", "hold", "stop", "estop"]
 
-_EASE = 1.0  # s over which a robot that was stopped gets its full speed back
+EASE = 1.0  # s over which a robot that was stopped gets its full speed back
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Guard:
         self.counts["starved"] += command is self._previous
         self._previous = command
         self._last_good, self._newest_answer = now, min(command.stamp, observation.stamp)
-        count, speed = len(wanted), np.clip((now - self._eased_from) / _EASE, 0.0, 1.0)
+        count, speed = len(wanted), np.clip((now - self._eased_from) / EASE, 0.0, 1.0)
         position, velocity = observation.joint_position[:count], observation.joint_velocity[:count]
         target = self._limits.apply(wanted, self._target, position, velocity, speed)
         limited = tuple(name for name, cut in zip(self.spec.joint_names, np.abs(target - wanted) > 1e-9, strict=True) if cut)

@@ -11,7 +11,8 @@ from ros_rl.learning.sac import SacArgs
 from ros_rl.safety.certify import certify, certify_robot
 from ros_rl.safety.prior import LmiPrior
 from ros_rl.safety.safe_set import SafeSet
-from ros_rl.sim.goals import cartpole, glucose, quadrotor
+from ros_rl.safety.stance import quadruped_prior
+from ros_rl.sim.goals import cartpole, glucose, quadrotor, quadruped
 from ros_rl.sim.goals.interface import GoalEnvironment
 
 VARIANTS = ("nominal", "rough")  # of plants
@@ -84,6 +85,14 @@ TASKS = {
             {"nominal": glucose.GlucoseGoal},
             SacArgs(batch=128, hidden=(64, 64)),
             30_000,
+        ),
+        GoalTask(
+            "quadruped",
+            quadruped.GOALS,
+            quadruped_prior,
+            {"nominal": quadruped.QuadrupedGoal},
+            SacArgs(learning_rate=1e-3, batch=128, hidden=(64, 64), correction=quadruped.CORRECTION),
+            100_000,
         ),
     )
 }

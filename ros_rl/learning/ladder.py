@@ -80,7 +80,7 @@ class LadderArgs:
     """What to train."""
 
     task: str = "cartpole"
-    """cartpole, quadrotor or glucose."""
+    """cartpole, quadrotor, glucose or quadruped."""
     method: str = "autosafe"
     """sac, lagrangian, simplex, cbf, residual, linear, fixed_half, fixed_full or autosafe; simplex_proposed and cbf_proposed store the
     proposed action."""

@@ -39,6 +39,9 @@ class SacArgs:
     """Widths of the hidden layers of actor and critics."""
     warmup: int = 1000
     """Steps with uniformly random actions before the first update."""
+    correction: float | None = None
+    """Share of the action range by which the network changes a nominal action, the last entries of an observation; None: there is no
+    nominal action, the network's is the policy's."""
 
 
 class Acted(NamedTuple):
@@ -133,19 +136,27 @@ class Sac:
         mean, log_std, logit = self.actor(observation)
         noise = torch.zeros_like(mean) if noise is None else noise
         before = mean + log_std.exp() * noise
-        return self.mixed(torch.tanh(before), log_prob_of_tanh(before, noise, log_std), logit, margin, safe_action)
+        return self.mixed(
+            self._corrected(observation, torch.tanh(before)), log_prob_of_tanh(before, noise, log_std), logit, margin, safe_action
+        )
 
     def warm_up(self, observation: torch.Tensor, margin: torch.Tensor, safe_action: torch.Tensor, uniform: torch.Tensor) -> Acted:
         """Returns a random action, mixed as any other. `uniform` is in [-1, 1], (R, batch, m)."""
         _, _, logit = self.actor(observation)
-        return self.mixed(uniform, torch.zeros(uniform.shape[:2]), logit, margin, safe_action)
+        return self.mixed(self._corrected(observation, uniform), torch.zeros(uniform.shape[:2]), logit, margin, safe_action)
+
+    def _corrected(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        """Returns the policy's action, (R, batch, m), from what its network says, with the nominal one where there is one."""
+        if self.args.correction is None:
+            return action
+        return observation[..., -action.shape[-1] :] + self.args.correction * action
 
     def mixed(
         self, action: torch.Tensor, log_prob: torch.Tensor, logit: torch.Tensor | None, margin: torch.Tensor, safe_action: torch.Tensor
     ) -> Acted:
-        """Mixes the network's action with the safe one.
+        """Mixes the policy's action with the safe one.
 
-        The log-probability stays that of the network's action: the mixture's has the term -m·log(1 - λ), infinite at λ = 1.
+        The log-probability stays that of the network's output: the mixture's has the term -m·log(1 - λ), infinite at λ = 1.
         """
         if self.sharpness is None:
             return Acted(action, log_prob, None, None)
@@ -218,10 +229,14 @@ class Sac:
                 arrays |= {f"adam.{name}.{index}.{key}": value for key, value in moments.items()}
         return {name: value.numpy().copy() for name, value in arrays.items()}
 
-    def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Goes back to what `state` returned."""
+    def load_networks(self, state: Mapping[str, np.ndarray]) -> None:
+        """Takes the networks from arrays as `state` names them."""
         for name, module in self.modules().items():
             module.load_state_dict({key: torch.from_numpy(state[f"{name}.{key}"]) for key in module.state_dict()})
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Goes back to what `state` returned."""
+        self.load_networks(state)
         with torch.no_grad():
             self.log_temperature.copy_(torch.from_numpy(state["log_temperature"]))
         for name, optimiser in self.optimisers.items():

@@ -22,7 +22,7 @@ from ros_rl.sim.goals.interface import GoalEnvironment
 LOG_EVERY = 500  # steps over which figures are averaged
 _WITHIN = 1e-6  # by which a safe action may leave [-1, 1]
 
-_ACTING, _STARTS, _EVALUATION = range(3)  # what a seed is for; each use has random numbers of its own
+_ACTING, _STARTS, EVALUATION = range(3)  # what a seed is for; each use has random numbers of its own
 
 
 def streams_of(seeds: Sequence[int]) -> Streams:
@@ -301,7 +301,7 @@ def evaluate(environment: GoalEnvironment, agent: Sac, prior: LmiPrior, seeds: S
         shield: for R·k copies.
     """
     runs, copies = len(seeds), len(environment)
-    starts = [[seeds[copy * runs // copies], _EVALUATION, copy % (copies // runs)] for copy in range(copies)]
+    starts = [[seeds[copy * runs // copies], EVALUATION, copy % (copies // runs)] for copy in range(copies)]
     environment.reset(np.arange(copies), starts)
     running = np.ones(copies, bool)
     returns, violated, exits, jump, length = (np.zeros(copies) for _ in range(5))

@@ -40,7 +40,13 @@ _SURVEY_PERIOD = 1.0  # s between looks for nodes and cameras
 _COUNTING = 0.5  # s of control periods that are averaged at least
 _OLD = 1.0  # s after which what was heard is no longer said to be so
 _OLD_DIAGNOSTICS = 5.0  # s; they come once a second
-_OLD_AFTER = {"hardware": _OLD_DIAGNOSTICS, "trouble": _OLD_DIAGNOSTICS, "period": _OLD_DIAGNOSTICS, "task": math.inf}  # latched: sent once
+_OLD_AFTER = {
+    "hardware": _OLD_DIAGNOSTICS,
+    "trouble": _OLD_DIAGNOSTICS,
+    "period": _OLD_DIAGNOSTICS,
+    "task": math.inf,
+    "recorder": 2 * _OLD,
+}  # latched: sent once
 _DIAGNOSTICS_QOS = QoSProfile(depth=50)
 
 
@@ -103,6 +109,7 @@ class GraphObserver:
         self._heard_at: float | None = None
         self._counted: tuple[float, int] | None = None
         self._images_at = self._survey_at = 0.0
+        self._listening = False
         self._cameras: dict[str, _Mailbox] = {}
         self._lifecycles = _Lifecycles(node)
         self._diagnostics = _Mailbox(node, DiagnosticArray, "diagnostics", _DIAGNOSTICS_QOS)
@@ -111,6 +118,7 @@ class GraphObserver:
             (JointTrajectory, "joint_command", COMMAND_QOS, self._on_command),
             (DiagnosticStatus, "safety/status", COMMAND_QOS, self._on_safety),
             (String, "task/state", LATCHED_QOS, lambda message: self._keep("task", json.loads(message.data))),
+            (String, "recorder/status", LATCHED_QOS, lambda message: self._keep("recorder", json.loads(message.data))),
         ]
         if simulated:
             topics.append((JointState, "sim/privileged", COMMAND_QOS, lambda message: self._keep("truth", from_privileged(message))))
@@ -140,9 +148,10 @@ class GraphObserver:
             self._survey_at = now
             self._lifecycles.ask()
             self._find_cameras()
+            self._listening = self._node.count_subscribers("teleop/page") > 0
         silence = None if self._heard_at is None else now - self._heard_at
         known = {name: value for name, (value, heard_at) in self._known.items() if now - heard_at <= _OLD_AFTER.get(name, _OLD)}
-        return View(silence=silence, images=images, nodes=self._lifecycles.states, **known)
+        return View(silence=silence, images=images, nodes=self._lifecycles.states, listening=self._listening, **known)
 
     def close(self) -> None:
         """Ends all subscriptions."""

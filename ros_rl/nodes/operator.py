@@ -10,12 +10,16 @@ from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.client import Client
+from rclpy.duration import Duration
 from rclpy.exceptions import InvalidHandle
 from rclpy.task import Future
+from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from ros_rl.errors import RobotFault
 from ros_rl.nodes.base import StackNode, describe
+from ros_rl.nodes.messages import LATCHED_QOS
+from ros_rl.web.record import WORDS
 from ros_rl.web.view import Actions, Report
 
 _PATIENCE = 5.0  # s for an answer
@@ -114,8 +118,10 @@ class Operator:
         self._busy = threading.Lock()
         self._group = ReentrantCallbackGroup()
         self._estop, self._release = EmergencyStop(self._client(Trigger, "estop")), self._client(Trigger, "estop/reset")
-        self._reset, self._start = self._client(Trigger, "sim/reset"), self._client(Trigger, "task/start")
-        self._discard = self._client(Trigger, "task/discard")
+        self._reset = self._client(Trigger, "sim/reset")
+        self._task = {word: self._client(Trigger, f"task/{word}") for word in WORDS if word != "stop"}
+        self._recorder = {word: self._client(Trigger, f"recorder/{word}") for word in WORDS}
+        self._instruction = node.create_publisher(String, "task/instruction", LATCHED_QOS)
         names = ("policy_node", "task_node") if simulated else ("policy_node",)
         self._lifecycles = {
             name: (self._client(GetState, f"{name}/get_state"), self._client(ChangeState, f"{name}/change_state")) for name in names
@@ -129,6 +135,7 @@ class Operator:
             release=partial(self._in_thread, self._on_release),
             start=partial(self._in_thread, self._on_start),
             stop=partial(self._in_thread, self._on_stop),
+            record=lambda word, instruction, report: self._in_thread(partial(self._on_record, word, instruction), report),
             reset=partial(self._in_thread, lambda: self._trigger(self._reset)) if self._simulated else None,
             alarm=lambda: self._estop.alarm,
         )
@@ -167,7 +174,7 @@ class Operator:
             if states["task_node"].id == State.PRIMARY_STATE_INACTIVE:
                 self._change("task_node", Transition.TRANSITION_ACTIVATE)
                 return "started"
-            answer = self._call(self._start, Trigger.Request())
+            answer = self._call(self._task["start"], Trigger.Request())
         except RobotFault as error:
             return f"the policy runs; no episode: {error}"
         return "started" if answer.success else f"the policy runs; no episode: {answer.message}"
@@ -192,8 +199,25 @@ class Operator:
 
     def _stop_task(self) -> None:
         with suppress(RobotFault):  # there may be no episode to discard
-            self._call(self._discard, Trigger.Request())
+            self._call(self._task["discard"], Trigger.Request())
         self._rest("task_node")
+
+    def _on_record(self, word: str, instruction: str) -> str:
+        """Tells the task node, whose episodes a recorder follows; where that judges nothing, the recorder itself."""
+        task, recorder = self._task.get(word), self._recorder[word]
+        refusal = ""
+        if task is not None and task.service_is_ready():
+            answer = self._call(task, Trigger.Request())
+            if answer.success:
+                return "done"
+            refusal = f"{answer.message}; "
+        if not recorder.service_is_ready():
+            raise RobotFault(f"{refusal}nobody offers {recorder.srv_name}")
+        if word == "start" and instruction:
+            self._instruction.publish(String(data=instruction))
+            self._instruction.wait_for_all_acked(Duration(seconds=_PATIENCE))
+        answer = self._call(recorder, Trigger.Request())
+        return answer.message or ("done" if answer.success else "refused")
 
     def _on_release(self) -> str:
         """Silences the policy, then releases the emergency stop: a release alone sets nothing in motion."""

@@ -176,19 +176,20 @@ SAFETY_NODE = (
         0.5,
         "Silence after which a teleoperation device counts as lost and the robot is held; also the greatest age of its commands.",
         "s",
-        minimum=0.01,
+        minimum=0.3,
         maximum=10.0,
     ),
     LOCKSTEP,
     CONTROL_RATE,
 )
-DEVICES = ("keyboard", "joy", "twist", "leader", "scripted")
+DEVICES = ("keyboard", "joy", "twist", "leader", "browser", "scripted")
+DEVICE_TIMEOUT = Parameter("device_timeout", 0.5, "Silence of the device after which the robot is held.", "s", minimum=0.01, maximum=10.0)
 TELEOP_NODE = (
     ROBOT,
     AUTOSTART,
     Parameter("device", "joy", "What a person commands the robot with.", choices=DEVICES),
     Parameter("device_name", "", "Name under which the device claims the robot; empty: what it is. Two of a kind need two names."),
-    Parameter("device_timeout", 0.5, "Silence of the device after which the robot is held.", "s", minimum=0.01, maximum=10.0),
+    DEVICE_TIMEOUT,
     Parameter(
         "on_release",
         "hold",
@@ -236,6 +237,7 @@ WEB_NODE = (
     SCENE,
     CONTROL_RATE,
     Parameter("web_port", 8080, "Port of the page on this machine; 0: any free one.", minimum=0, maximum=65535),
+    DEVICE_TIMEOUT,
 )
 RECORDER_NODE = (
     ROBOT,

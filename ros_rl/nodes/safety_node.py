@@ -55,7 +55,7 @@ class SafetyNode(StackNode):
         prior = self.value("prior") or self.value("robot")
         self._lockstep = self.value("lockstep")  # there the robot waits for as long as it takes
         self._stage = SafetyStage(self._spec, make_filter(self.value("filter"), self._spec, prior, self.value("outside")))
-        self._takeover = self._new_takeover()
+        self._takeover = Takeover(self._spec, self.value("teleop_timeout"), self._lockstep)
         self._mode = self._takeover.mode
         self._observed = False
         self._publisher = self.create_publisher(JointTrajectory, "joint_command", STREAM_QOS)
@@ -68,14 +68,12 @@ class SafetyNode(StackNode):
                 self.every(self._spec.period, self._bridge)
 
     def activate(self) -> None:
-        """Forgets what came while it was inactive."""
+        """Forgets what came while it was inactive, but not who has the robot."""
         self._observation = self._pending = self._halted = self._acted = self._early = None
         self._report, self._replaced = SafetyReport(), -math.inf
         self._stage.reset()
-        self._takeover = self._new_takeover()
-
-    def _new_takeover(self) -> Takeover:
-        return Takeover(self._spec, self.value("teleop_timeout"), self._lockstep)
+        assert self._takeover is not None
+        self._takeover.restart()
 
     def _observe(self) -> None:
         """Reads observations from now on. Not before they are needed: a topic that nobody reads costs every tick a callback."""
@@ -100,16 +98,17 @@ class SafetyNode(StackNode):
             self._send(observation, self._pending)
 
     def _on_claim(self, message: String) -> None:
-        if not self.active:
-            return
         try:
             said = json.loads(message.data)
             device, state, reason = str(said["device"]), str(said["state"]), str(said.get("reason", ""))
         except (ValueError, TypeError, KeyError, AttributeError):
             raise UserError(f'expected {{"device": name, "state": claim}}, got {message.data!r}') from None
+        waited = self._observation is not None and self._takeover.waits(self._observation.stamp)
         self._takeover.claim(device, state, time.monotonic(), reason)
         if self._takeover.claimed:
             self._observe()
+        if waited:
+            self._command_for_person()
         self._tell_mode()
 
     def _on_teleop(self, message: JointTrajectory) -> None:
@@ -149,9 +148,10 @@ class SafetyNode(StackNode):
         action = from_trajectory(message, self._spec.command_mode)
         if self.trace is not None:
             self.trace("safety", action.stamp)
-        if not self.active or (self._takeover.claimed and self._observation is not None):
+        if not self.active or self._takeover.claimed:
             return
-        if not self._stage.reads:
+        # In lock-step the way back depends on the observation that the action answers, not on which of them comes first.
+        if not (self._stage.reads or (self._lockstep and self._takeover.mode == "hand_back")):
             self._send(None, action)
         elif self._observation is None or not 0.0 <= self._observation.stamp - action.stamp <= _LONGEST_ANSWER:
             self._pending = action  # overtook its observation, which is on its way
@@ -238,8 +238,9 @@ class SafetyNode(StackNode):
             level, message = WARN, f"the safe action acts: {self._report.instead}"
         elif self._report.values.get("margin", 1.0) <= 0.0:
             level, message = WARN, "outside the certified set, the safe action acts"
-        elif self._takeover is not None and (reason := self._takeover.reason(time.monotonic())):
-            level, message = WARN, f"teleoperation: {reason}"
+        if self._takeover is not None and (reason := self._takeover.reason(time.monotonic())):
+            message = f"teleoperation: {reason}" if level == OK else f"{message}; teleoperation: {reason}"
+            level = max(level, WARN)
         status = DiagnosticStatus(name=self.value("filter"), level=level, message=message)
         values = {"interventions": self._interventions, "rejected": self._rejected, "compute_ms": f"{1e3 * self._compute_time:.3f}"}
         if (takeover := self._takeover) is not None:

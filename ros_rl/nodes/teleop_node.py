@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from geometry_msgs.msg import Twist, TwistStamped
 from rclpy.client import Client
+from rclpy.qos import QoSProfile
 from rclpy.task import Future
 from sensor_msgs.msg import JointState
 from sensor_msgs.msg import Joy as JoyMessage
@@ -17,21 +18,22 @@ from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 
 from ros_rl.errors import UserError
-from ros_rl.hardware.interface import Observation
+from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.nodes.assembler import ObservationAssembler
 from ros_rl.nodes.base import StackNode, run
-from ros_rl.nodes.messages import CLAIM_QOS, COMMAND_QOS, LATCHED_QOS, STREAM_QOS, to_trajectory
+from ros_rl.nodes.messages import CLAIM_QOS, COMMAND_QOS, LATCHED_QOS, STREAM_QOS, from_trajectory, to_trajectory
 from ros_rl.nodes.parameters import TELEOP_NODE
 from ros_rl.policies.actors import load_policy
 from ros_rl.robots.spec import RobotSpec, load_robot
+from ros_rl.teleop.browser import Browser
 from ros_rl.teleop.device import Button, Device
 from ros_rl.teleop.joy import Joy, read_mapping
 from ros_rl.teleop.keyboard import Keyboard
 from ros_rl.teleop.leader import LeaderArm, read_calibration
-from ros_rl.teleop.mapping import CartesianMapping, JointMapping
+from ros_rl.teleop.mapping import CartesianMapping, JointMapping, VelocityMapping
 from ros_rl.teleop.scripted import Demonstrator
 from ros_rl.teleop.session import Session, Step
-from ros_rl.teleop.twist import TwistInput
+from ros_rl.teleop.twist import TwistInput, check_release
 
 _HEARTBEAT = 0.1  # s
 _TASK_BUTTONS: tuple[Button, ...] = ("start", "success", "failure", "discard")
@@ -46,6 +48,8 @@ class TeleopNode(StackNode):
         self.device: Device | None = None
         self._told: str | None = None
         self._last = Step("released")
+        self._stepped = 0.0  # when the last observation was answered, s
+        self._sent: JointCommand | None = None  # what the robot got last, whoever gave it; None where that does not matter
         self._trouble: str | None = None  # what is wrong with the last message of the driver
 
     def configure(self) -> None:
@@ -55,8 +59,8 @@ class TeleopNode(StackNode):
         self._needs: list[str] = []
         self._told = self.value("instruction") or None
         device = self._make_device(self.value("device"), spec)
-        self._walks = spec.floating_base and self.value("device") in ("keyboard", "joy", "twist")
-        mapping = None if self._walks else self._make_mapping(spec)
+        self._walks = spec.floating_base and self.value("device") in ("keyboard", "joy", "twist", "browser")
+        mapping = self._make_mapping(spec)
         self._session = Session(device, mapping, self.value("device_timeout"), self.value("on_release"), self.value("device_name"))
         self._actions = self.create_publisher(JointTrajectory, "teleop/action", STREAM_QOS)
         self._claims = self.create_publisher(String, "teleop/engaged", CLAIM_QOS)
@@ -65,14 +69,18 @@ class TeleopNode(StackNode):
         self._button_services = {
             button: [self.create_client(Trigger, f"{to}/{button}") for to in ("task", "recorder")] for button in _TASK_BUTTONS
         }
+        if isinstance(mapping, CartesianMapping):
+            self.create_subscription(JointTrajectory, "joint_command", self._on_command, COMMAND_QOS)
         cameras = [spec.camera(name.split(".", 1)[1]) for name in self._needs if name.startswith("images.")]
         ObservationAssembler(self, spec, self._needs, cameras, self._on_observation, self.value("lockstep"))
         self.device = device  # whatever interrupts its opening, it is given back
         device.open()
+        self.every(_HEARTBEAT, self._beat)
 
     def activate(self) -> None:
-        """Looks at the device from now on."""
-        self.every(_HEARTBEAT, self._claim)
+        """Looks at the device from now on; what was pressed before does not count."""
+        self._session.restart()
+        self._last, self._stepped = Step("released"), time.monotonic()
 
     def deactivate(self) -> None:
         """Lets go of the robot, which is then held."""
@@ -93,19 +101,26 @@ class TeleopNode(StackNode):
         if name == "keyboard":
             return Keyboard(*speeds)
         if name == "joy":
-            joy = Joy(read_mapping(self.value("joy_mapping")), *speeds)
-            self._listen(JoyMessage, "joy_topic", lambda message, now: joy.receive(message.axes, message.buttons, now))
+            joy = Joy(read_mapping(self.value("joy_mapping"), spec.read_urdf().links), *speeds)
+            self._listen(JoyMessage, self.value("joy_topic"), lambda message, now: joy.receive(message.axes, message.buttons, now))
             return joy
         if name == "twist":
+            check_release(self.value("on_release"))
             frames = spec.read_urdf().links
             twist = TwistInput(frames, self.value("twist_units"), *speeds, self.value("device_timeout"))
-            self._listen(TwistStamped, "twist_topic", lambda message, now: twist.receive(message.header.frame_id, _six(message.twist), now))
+            topic = self.value("twist_topic")
+            self._listen(TwistStamped, topic, lambda message, now: twist.receive(message.header.frame_id, _six(message.twist), now))
             return twist
+        if name == "browser":
+            browser = Browser(*speeds, self.value("device_timeout"))
+            self._listen(String, "teleop/page", lambda message, now: browser.receive(message.data, now), CLAIM_QOS)
+            return browser
         if name == "leader":
             if not self.value("calibration"):
                 raise UserError("teleop_node: the parameter 'calibration' is empty; name the calibration file of the leader arm")
             leader = LeaderArm(read_calibration(self.value("calibration"), spec), spec, self.value("leader_switch"))
-            self._listen(JointState, "leader_topic", lambda message, now: leader.receive(message.name, message.position, now))
+            topic = self.value("leader_topic")
+            self._listen(JointState, topic, lambda message, now: leader.receive(message.name, message.position, now))
             self.create_subscription(Bool, "leader/engaged", lambda message: leader.switch(message.data, time.monotonic()), COMMAND_QOS)
             return leader
         if not self.value("demonstrator"):
@@ -115,12 +130,14 @@ class TeleopNode(StackNode):
         self.create_subscription(String, "task/instruction", self._on_instruction, LATCHED_QOS)
         return Demonstrator(policy, self.value("seed"))
 
-    def _make_mapping(self, spec: RobotSpec) -> CartesianMapping | JointMapping:
+    def _make_mapping(self, spec: RobotSpec) -> CartesianMapping | JointMapping | VelocityMapping:
+        if self._walks:
+            return VelocityMapping(spec, self.value("linear_speed"), self.value("angular_speed"))
         if self.value("device") in ("leader", "scripted"):
             return JointMapping(spec)
         return CartesianMapping(spec, self.value("linear_speed"), self.value("angular_speed"), self.value("workspace"))
 
-    def _listen(self, kind: type, topic: str, receive: Callable[[Any, float], None]) -> None:
+    def _listen(self, kind: type, topic: str, receive: Callable[[Any, float], None], qos: QoSProfile = COMMAND_QOS) -> None:
         """Hands every message to the device, with the time of its arrival: the clock that sent it need not be ours."""
 
         def hand_on(message: Any) -> None:
@@ -130,7 +147,10 @@ class TeleopNode(StackNode):
             except UserError as problem:
                 self._trouble = str(problem)
 
-        self.create_subscription(kind, self.value(topic), hand_on, COMMAND_QOS)
+        self.create_subscription(kind, topic, hand_on, qos)
+
+    def _on_command(self, message: JointTrajectory) -> None:
+        self._sent = from_trajectory(message, self._spec.command_mode)
 
     def _on_instruction(self, message: String) -> None:
         self._told = message.data
@@ -141,9 +161,10 @@ class TeleopNode(StackNode):
         if "instruction" in self._needs and self._told is None:
             self.say("device", "waits for task/instruction")
             return
-        step = self._session.step(observation.told(np.zeros(3), self._told or ""), time.monotonic())
+        step = self._session.step(observation.told(np.zeros(3), self._told or ""), time.monotonic(), self._sent)
         if step.problem is not None and self._trouble is not None:
             step = replace(step, problem=self._trouble)
+        self._stepped = time.monotonic()
         self.say("device", step.problem)
         before = self._last.claim
         changed, self._last = (step.claim, step.problem) != (self._last.claim, self._last.problem), step
@@ -158,6 +179,16 @@ class TeleopNode(StackNode):
         for button in step.pressed:
             if button in self._button_services:
                 self._press(button, self._button_services[button])
+
+    def _beat(self) -> None:
+        """Repeats the claim. The device is looked at only when an observation comes, so that none holds the robot."""
+        timeout = self.value("device_timeout")
+        if self._last.claim == "engaged" and not self.value("lockstep") and time.monotonic() - self._stepped > timeout:
+            self._last = self._session.hold(f"no observation has been answered for more than {timeout:g} s")
+            self.say("device", self._last.problem)
+            if self._walks:
+                self._drive(np.zeros(3))
+        self._claim()
 
     def _claim(self, always: bool = False) -> None:
         """Says whether the device has the robot.

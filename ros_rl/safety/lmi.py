@@ -13,6 +13,7 @@ import cvxpy as cp
 import numpy as np
 from cvxpy.atoms.affine.bmat import bmat
 from cvxpy.atoms.log_det import log_det
+from scipy.linalg import solve_discrete_lyapunov
 
 from ros_rl.errors import UserError
 from ros_rl.safety.prior import CertificateError, InfeasibleSafePrior
@@ -119,6 +120,29 @@ def synthesise(problem: LinearProblem) -> tuple[np.ndarray, np.ndarray]:
     lyapunov = _shrunk(problem, np.linalg.inv(spread), gain)
     check(problem, lyapunov, gain)
     return lyapunov, gain
+
+
+def lyapunov_ellipsoid(problem: LinearProblem, gain: np.ndarray) -> np.ndarray:
+    """Returns P (n, n) of an ellipsoid that a feedback which is given keeps, as large as box and actions allow.
+
+    Its shape solves the Lyapunov equation P - (A + B F)'P (A + B F) = W with W = diag(1 / scale²). It is not the largest there is.
+
+    Args:
+        problem: what the ellipsoid must fulfil.
+        gain: F of u = F s, physical, shape (m, n).
+
+    Raises:
+        InfeasibleSafePrior: the feedback does not damp the system.
+        CertificateError: it damps it less than asked for.
+    """
+    closed = problem.A + problem.B @ gain
+    if not (radius := float(np.abs(np.linalg.eigvals(closed)).max())) < 1.0:
+        raise InfeasibleSafePrior(f"safe prior: the feedback does not damp the system, A + B F has the spectral radius {radius:.4g}")
+    lyapunov = solve_discrete_lyapunov(closed.T, np.diag(np.asarray(problem.scale) ** -2.0))
+    lyapunov = (lyapunov + lyapunov.T) / 2
+    lyapunov *= float(np.concatenate(_reach(problem, lyapunov, gain)).max() ** 2)
+    check(problem, lyapunov, gain)
+    return lyapunov
 
 
 def _shrunk(problem: LinearProblem, lyapunov: np.ndarray, gain: np.ndarray) -> np.ndarray:

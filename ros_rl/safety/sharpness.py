@@ -2,11 +2,14 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from ros_rl.safety.autosafe import mix, mixing_weight
 from ros_rl.safety.prior import CertificateError, LmiPrior
+from ros_rl.sim.goals.interface import Outcome
 from ros_rl.sim.plant import Step
 
 LARGEST = 50.0
@@ -37,6 +40,90 @@ def certified_sharpness(prior: LmiPrior, smallest: float = 0.0) -> float:
             f"sharpness: none from {smallest:g} to {LARGEST:g} keeps the ellipsoid: in one period, actions move the state by up to "
             f"{reach:.3g} of its radius, which must be below 1; take smaller action ranges or a higher rate"
         )
+    return found
+
+
+class CorrectedEnvironment(Protocol):
+    """An environment in which a policy corrects an action that is nominal, see `ros_rl.sim.goals.quadruped`."""
+
+    episode_steps: int
+
+    @property
+    def nominal(self) -> np.ndarray:
+        """Action that the policy adds to, shape (n, m)."""
+
+    @property
+    def safety_state(self) -> np.ndarray:
+        """State s, shape (n, k)."""
+
+    def __len__(self) -> int: ...
+
+    def reset(self, copies: Sequence[int] | np.ndarray, seeds: Sequence[Sequence[int]]) -> None:
+        """Starts new episodes."""
+
+    def step(self, actions: np.ndarray) -> Outcome:
+        """Advances every copy."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What the worst policy that is known brought about.
+
+    Attributes:
+        value: largest V = s'Ps.
+        reach: largest |h s| of a row of the box; 1 touches it.
+        fallen: part of the copies whose episode ended by a violation.
+    """
+
+    value: float
+    reach: float
+    fallen: float
+
+
+def attack(environment: CorrectedEnvironment, prior: LmiPrior, sharpness: float, correction: float, seed: int = 0) -> Attack:
+    """Runs one episode in every copy with the worst policy for an environment with a memory, such as of where the feet are.
+
+    As `adversary`, but the policy only chooses among the corners of what it may add to the nominal action, and goes on outside the
+    ellipsoid.
+    """
+    environment.reset(range(len(environment)), [[seed, copy] for copy in range(len(environment))])
+    choices, running, value, reach = correction * _corners(prior), np.ones(len(environment), bool), 0.0, 0.0
+    for _ in range(environment.episode_steps):
+        states = environment.safety_state
+        weight = mixing_weight(prior.margin(states), sharpness)
+        own = worst_actions(prior, states, weight, choices, environment.nominal)
+        outcome = environment.step(mix(own, prior.safe_action(states), weight))
+        after = environment.safety_state[running]
+        value = max(value, float(prior.value(after).max(initial=0.0)))
+        reach = max(reach, float(np.abs(after @ prior.box.T).max(initial=0.0)))
+        running &= ~outcome.terminated
+        if (over := np.flatnonzero(outcome.terminated)).size:  # what is over must not go on to diverge
+            environment.reset(over, [[seed, int(copy)] for copy in over])
+    return Attack(value, reach, float(np.mean(~running)))
+
+
+def withstood_sharpness(
+    environment: CorrectedEnvironment,
+    prior: LmiPrior,
+    correction: float,
+    largest: float = 4.0,
+    resolution: float = 0.25,
+    seeds: Sequence[int] = range(3),
+) -> float:
+    """Returns the largest sharpness, in steps of `resolution` from 0 on, with which `attack` stays inside the box from all seeds.
+
+    The ellipsoid is smaller than the box and may be left; what is not proven keeps that distance.
+
+    Raises:
+        CertificateError: not even with 0 does it.
+    """
+
+    def kept(sharpness: float) -> bool:
+        return all(attack(environment, prior, sharpness, correction, seed).reach < 1.0 for seed in seeds)
+
+    found = _largest(kept, 0.0, largest, resolution)
+    if found is None:
+        raise CertificateError("sharpness: the worst policy leaves the safe box in simulation even at 0")
     return found
 
 
@@ -78,20 +165,44 @@ def adversary(prior: LmiPrior, step: Step, sharpness: float, seed: int = 0, epis
     """
     draw = np.random.default_rng(seed)
     states = boundary(prior, episodes, draw) * (_START * draw.uniform(size=(episodes, 1)) ** (1 / prior.state_size))
-    corners = np.array(list(itertools.product((-1.0, 1.0), repeat=prior.action_size)))
+    corners = _corners(prior)
     worst = float(prior.value(states).max())
     for _ in range(steps):
         weight = mixing_weight(prior.margin(states), sharpness)
-        actions = mix(corners, prior.safe_action(states)[:, None], weight[:, None])
-        inputs = actions * prior.action_range
-        values = prior.value((states @ prior.A.T)[:, None] + inputs @ prior.B.T)
-        states = step(states, inputs[np.arange(len(states)), values.argmax(axis=1)])
+        own = worst_actions(prior, states, weight, corners)
+        states = step(states, mix(own, prior.safe_action(states), weight) * prior.action_range)
         value = prior.value(states)
         worst = max(worst, float(value.max()))
         states = states[value < 1.0]
         if not len(states):
             break
     return worst
+
+
+def worst_actions(
+    prior: LmiPrior, states: np.ndarray, weight: np.ndarray, choices: np.ndarray, base: np.ndarray | float = 0.0
+) -> np.ndarray:
+    """Returns, for each state, which action of a policy makes V largest one step later in the linear model, shape (n, m).
+
+    Args:
+        prior: what mixes in its safe action.
+        states: shape (n, k).
+        weight: λ of the safe action, shape (n,).
+        choices: what the policy may add to `base`, shape (c, m).
+        base: action that it adds to, shape (n, m).
+    """
+    root, own = np.linalg.cholesky(prior.P), 1.0 - weight[:, None]
+    safe = mix(np.broadcast_to(base, (len(states), prior.action_size)), prior.safe_action(states), weight)
+    # V is |centre + (1 - λ)·move|², of which |centre|² is the same for all choices.
+    centre = (states @ prior.A.T + (safe * prior.action_range) @ prior.B.T) @ root
+    moves = (choices * prior.action_range) @ prior.B.T @ root
+    value = 2.0 * own * (centre @ moves.T) + own**2 * (moves**2).sum(axis=1)
+    return base + choices[value.argmax(axis=1)]
+
+
+def _corners(prior: LmiPrior) -> np.ndarray:
+    """Returns the corners of the action space, shape (2^m, m)."""
+    return np.array(list(itertools.product((-1.0, 1.0), repeat=prior.action_size)))
 
 
 def boundary(prior: LmiPrior, count: int, draw: np.random.Generator) -> np.ndarray:

@@ -5,6 +5,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from ros_rl.errors import UserError, unknown
+from ros_rl.hardware.guard import EASE
 from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.hardware.limits import CommandLimits
 from ros_rl.robots.spec import RobotSpec
@@ -14,7 +15,6 @@ Mode = Literal["policy", "takeover", "teleop", "hold", "hand_back"]
 CLAIMS: tuple[Claim, ...] = get_args(Claim)
 SOURCE = "teleop:"  # begins the source of every command sent while a person has control
 
-_EASE = 1.0  # s over which a ramp gets to full speed, as after a stop (see `Guard`)
 _MET = 1e-9  # rad or m; a target this near to what is wanted is there
 
 
@@ -25,7 +25,8 @@ class Takeover:
     switch is let go) and gives it back by being ``released``. While one device has the robot, no other gets it. A ramp
     starts from the command sent last, grows to full speed within a second, and ends when it has met what it goes to; in
     position mode no step exceeds v_max·dt, also after the ramp. A device that falls silent, or sends what is no command,
-    makes the robot hold its target; the policy takes nothing back by itself.
+    makes the robot hold its target; the policy takes nothing back by itself. ``holding`` claims a robot that nobody has, too:
+    whoever decides here may have been started anew while a person holds the robot.
 
     Attributes:
         device: the device that has, or last had, the robot; empty before the first.
@@ -49,11 +50,13 @@ class Takeover:
         self._refused = (-np.inf, "")  # when a second device claimed the robot, and what to say of it
         self._claim: Claim = "released"
         self._returning = False
+        self._without: set[str] = set()  # devices that claimed the robot in vain or lost it to another
         self._heard = -np.inf  # when the device last said something, on the caller's clock
         self._last: JointCommand | None = None  # what was sent last, whoever made it
         self._observation: Observation | None = None
         self._wanted: np.ndarray | None = None  # what the device commands; None while it commands nothing
         self._met = False  # the ramp has met what it goes to
+        self._joined = np.zeros(len(spec.joints), dtype=bool)  # joints that have met it at full speed
         self._began: float | None = None  # stamp at which the ramp began
         self._newest = -np.inf  # stamp of the device's last command
 
@@ -76,9 +79,19 @@ class Takeover:
         return self._claim != "released"
 
     def reason(self, now: float) -> str:
-        """Returns why the robot holds, or what was refused of late; empty when there is nothing to say."""
+        """Returns why the robot holds or waits, or what was refused of late; empty when there is nothing to say."""
         when, refusal = self._refused
-        return self._problem or (refusal if now - when <= self._timeout else "")
+        return self._problem or self._silence(now) or (refusal if now - when <= self._timeout else "")
+
+    def _silence(self, now: float) -> str:
+        """Returns who is waited for in vain."""
+        if not self._lost(now):
+            return ""
+        if self.mode == "hand_back" and self._began is None:
+            return f"the policy has not answered since '{self.device}' handed back"
+        if self._observation is not None and self.waits(self._observation.stamp):
+            return f"waits for '{self.device}', which has been silent for more than {self._timeout:g} s"
+        return ""
 
     def claim(self, device: str, claim: str, now: float, reason: str = "") -> None:
         """Takes note of what a device says of itself; it repeats that while it lives.
@@ -90,14 +103,19 @@ class Takeover:
             reason: why it is ``holding``, where that is not because its switch was let go.
 
         Raises:
-            UserError: there is no such claim.
+            UserError: there is no such claim, or the device has no name.
         """
         if claim not in CLAIMS:
             raise unknown("claim", claim, CLAIMS)
+        if not device:
+            raise UserError("a device that claims a robot needs a name")
         if device != self.device and claim == "engaged" and self.claimed and not self._lost(now):
             self._refused = (now, f"'{device}' is refused, '{self.device}' has control")
+            self._without.add(device)
             return
-        if claim == "engaged" and (device != self.device or self._claim != "engaged"):
+        if claim == "released":
+            self._without.discard(device)
+        if self._takes(device, claim):
             self._begin(device)
         if device != self.device or not self.claimed:
             return
@@ -108,6 +126,11 @@ class Takeover:
         elif claim == "released":
             self._claim, self._returning = "released", True
             self._wanted, self._began, self._problem = None, None, ""
+
+    def restart(self) -> None:
+        """Forgets commands and observations, but not who has the robot."""
+        self._forget()
+        self._observation = None
 
     def propose(self, command: JointCommand) -> None:
         """Takes a command of the device that has the robot; those of others, and stale ones, are left out.
@@ -157,7 +180,9 @@ class Takeover:
         stamp = self._observation.stamp
         if self._last is not None and self._last.stamp == stamp and self._last.source.startswith(SOURCE):
             return self._last
-        if self._claim == "engaged" and not self._lockstep:
+        if names := self._not_finite():
+            self._hold(f"the measured position of {names} is not finite")
+        elif self._claim == "engaged" and not self._lockstep:
             if self._lost(now):
                 self._hold(f"'{self.device}' is lost: it has been silent for more than {self._timeout:g} s")
             elif self._wanted is not None and not stamp - self._newest <= self._timeout:
@@ -165,11 +190,18 @@ class Takeover:
         return self._towards(self._wanted, stamp)
 
     def hand_back(self, action: JointCommand) -> JointCommand | None:
-        """Returns what to send for an action of the policy while its ramp lasts, or None where its observation is answered already.
+        """Returns what to send for an action of the policy while its ramp lasts, or None where it is not to be used.
 
-        An action that is not one finite value for each joint goes on unchanged, for the guard to reject.
+        That is where a person has answered its observation, or it is of another time. An action that is not one finite value for
+        each joint goes on unchanged, for the guard to reject.
         """
-        if self._last is not None and action.stamp <= self._last.stamp:
+        observation, last = self._observation, self._last
+        if observation is None:  # nothing was sent for the person, so that there is nothing to go back from
+            self._returning = False
+            return action
+        if not abs(observation.stamp - action.stamp) <= self._timeout:
+            return None
+        if last is not None and last.source.startswith(SOURCE) and action.stamp <= last.stamp:
             return None
         try:
             wanted = action.in_order_of(self._spec)
@@ -183,10 +215,18 @@ class Takeover:
         """Takes note of what was really sent: the next ramp starts from there."""
         self._last = command
 
+    def _takes(self, device: str, claim: str) -> bool:
+        if claim == "engaged":
+            return device != self.device or self._claim != "engaged"
+        return claim == "holding" and not self.claimed and device not in self._without
+
     def _lost(self, now: float) -> bool:
         return not now - self._heard <= self._timeout
 
     def _begin(self, device: str) -> None:
+        if self.claimed and device != self.device:
+            self._without.add(self.device)
+        self._without.discard(device)
         self._claim, self._returning = "engaged", False
         self.device, self._problem = device, ""
         self._wanted, self._began, self._newest = None, None, -np.inf
@@ -209,9 +249,17 @@ class Takeover:
             wanted = target
         if self._began is None:
             self._began, self._met = stamp, self._spec.command_mode != "position"
-        speed = 1.0 if self._met else np.clip((stamp - self._began) / _EASE, 0.0, 1.0)
+            self._joined[:] = False
+        if self._not_finite():
+            return JointCommand(self._spec.joint_names, target, stamp, SOURCE + self.device)
+        speed = 1.0 if self._met else np.clip((stamp - self._began) / EASE, 0.0, 1.0)
         values = self._limits.apply(wanted, target, position, velocity, speed)
-        self._met = self._met or bool((np.abs(np.clip(wanted, *self._spec.command_limits) - values) <= _MET).all())
+        there = np.clip(wanted, *self._spec.command_limits)
+        near = np.abs(there - values) <= _MET
+        # At full speed a joint that has met it once is together with it from then on, but for the jumps that it makes itself: one
+        # that is noisy is never met by all joints at once. Nor is one further ahead than a target may lead the robot.
+        self._joined |= (speed >= 1.0) & (near | (np.abs(there - position) > self._spec.lead) & (np.abs(values - target) <= _MET))
+        self._met = self._met or bool((near | self._joined).all())
         return JointCommand(self._spec.joint_names, values, stamp, SOURCE + self.device)
 
     def _target(self, observation: Observation) -> np.ndarray:
@@ -227,5 +275,12 @@ class Takeover:
             return rest
         if self._began is None and not self._last.source.startswith(SOURCE):
             # What a policy asks for may be further away than the guard has let the robot's target go.
-            return np.clip(target, rest - self._spec.lead, rest + self._spec.lead)
+            return np.where(np.isfinite(rest), np.clip(target, rest - self._spec.lead, rest + self._spec.lead), target)
         return target
+
+    def _not_finite(self) -> str:
+        """Returns the joints of which nobody knows where they are, in position mode."""
+        if self._spec.command_mode != "position" or self._observation is None:
+            return ""
+        known = np.isfinite(self._observation.joint_position[: len(self._spec.joints)])
+        return "" if known.all() else ", ".join(name for name, is_known in zip(self._spec.joint_names, known, strict=True) if not is_known)

@@ -17,6 +17,7 @@ from ros_rl.errors import UserError
 from ros_rl.robots.spec import EXTERNAL_CAMERA_RATE, Camera, Joint, RobotSpec
 from ros_rl.robots.urdf import MOVING, Urdf
 from ros_rl.sim.from_urdf import WORLD, read_into_mujoco
+from ros_rl.sim.terrain import Terrain
 
 SCENE_FILES = "sim/scenes/*.xml"
 ROBOT_FRAME = "robot"
@@ -106,7 +107,7 @@ def scene_names() -> list[str]:
     return paths.names(SCENE_FILES)
 
 
-def build(spec: RobotSpec, scene: str | Path) -> SimModel:
+def build(spec: RobotSpec, scene: str | Path, terrain: Terrain | None = None) -> SimModel:
     """Places a robot in a world and compiles both.
 
     Joints, links and objects keep the names they have in the URDF and in the scene.
@@ -115,6 +116,7 @@ def build(spec: RobotSpec, scene: str | Path) -> SimModel:
         spec: the robot.
         scene: the name of a world that ships, or the path of an MJCF file with a frame named "robot" where the robot's
             root link is put.
+        terrain: takes the place of the scene's plane named "floor".
 
     Raises:
         UserError: the scene and the robot do not fit together; the message names the file and what is missing or there twice.
@@ -123,6 +125,8 @@ def build(spec: RobotSpec, scene: str | Path) -> SimModel:
     urdf = spec.read_urdf()
     quieten_mujoco()
     world = _read_mjcf(path)
+    if terrain is not None:
+        terrain.lay(world)
     robot = _read_robot(spec, urdf)
     _refuse_shared_names(path, world, urdf, robot)
     frame = world.frame(ROBOT_FRAME)

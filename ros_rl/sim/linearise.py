@@ -134,3 +134,25 @@ def _select(wanted: tuple[str, ...], names: list[str], drift: np.ndarray, effect
             moved = wanted[int(np.argmax(np.abs(drift[keep, index])))]
             raise UserError(f"the state lacks {name}, which moves {moved}")
     return drift[np.ix_(keep, keep)], effect[keep]
+
+
+def regress(states: np.ndarray, inputs: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns A (n, n) and B (n, m) of s+ = A s + B u that fit observed steps best, by least squares.
+
+    Args:
+        states: before each step, shape (k, n).
+        inputs: shape (k, m).
+        after: states after it, shape (k, n).
+
+    Raises:
+        UserError: the steps do not tell all states and inputs apart, or a number is not finite.
+    """
+    seen = np.concatenate([states, inputs], axis=1)
+    if not (np.isfinite(seen).all() and np.isfinite(after).all()):
+        raise UserError("linear model: a state or an input is not finite")
+    scale = np.maximum(np.abs(seen).max(axis=0), 1e-300)
+    found, _, rank, _ = np.linalg.lstsq(seen / scale, after, rcond=None)
+    if rank < seen.shape[1]:
+        raise UserError(f"linear model: {len(seen)} steps tell {rank} of {seen.shape[1]} states and inputs apart; take more that differ")
+    matrices = (found / scale[:, None]).T
+    return matrices[:, : states.shape[1]], matrices[:, states.shape[1] :]

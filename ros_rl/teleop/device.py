@@ -46,9 +46,10 @@ class Device(Protocol):
     """A keyboard, a gamepad, a leader arm, a script."""
 
     name: str
+    has_switch: bool  # whether its dead-man switch can be seen let go; without one it is always engaged
 
     def open(self) -> None:
-        """Makes the device ready.
+        """Makes the device ready, without what was typed or pressed before.
 
         Raises:
             UserError: it cannot be used here; says what would be right.

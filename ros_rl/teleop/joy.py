@@ -1,6 +1,6 @@
 """Gamepads and 3D mice: axes and buttons of a ROS joystick driver, by index, to a twist of the tool."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,7 +9,7 @@ import numpy as np
 import pydantic
 
 from ros_rl.config import STRICT, fault, read_yaml
-from ros_rl.errors import UserError
+from ros_rl.errors import UserError, unknown
 from ros_rl.hardware.interface import Observation
 from ros_rl.teleop.device import BUTTONS, Button, Sample
 
@@ -82,8 +82,8 @@ MAPPINGS: Mapping[str, JoyMapping] = {
 }
 
 
-def read_mapping(name: str) -> JoyMapping:
-    """Returns a mapping that ships, or reads one from a YAML file.
+def read_mapping(name: str, frames: Collection[str]) -> JoyMapping:
+    """Returns a mapping that ships, or reads one from a YAML file, for a robot with these links.
 
     Raises:
         UserError: there is no such mapping or file, or a mistake in it, named with its line.
@@ -100,6 +100,16 @@ def read_mapping(name: str) -> JoyMapping:
         if index is not None and seen.setdefault(index, key) != key:
             where = ("buttons", key) if key in BUTTONS else (key,)
             raise fault(path, where, f"button {index} is '{seen[index]}' already, it cannot be '{key}' too")
+    if not mapping.axes:
+        raise fault(path, ("axes",), "no axis moves the tool")
+    taken: dict[int, str] = {}
+    for direction, axis in mapping.axes.items():
+        if taken.setdefault(axis.index, direction) != direction:
+            raise fault(path, ("axes", direction), f"axis {axis.index} is '{taken[axis.index]}' already, it cannot be '{direction}' too")
+    if mapping.gripper is not None and (mapping.open, mapping.close) != (None, None):
+        raise fault(path, ("gripper",), "either one button 'gripper', or 'open' and 'close'")
+    if mapping.frame and mapping.frame not in frames:
+        raise fault(path, ("frame",), str(unknown("frame", mapping.frame, frames)))
     return mapping
 
 
@@ -107,6 +117,7 @@ class Joy:
     """The device; a node gives it the messages of the driver."""
 
     name = "joy"
+    has_switch = True
 
     def __init__(self, mapping: JoyMapping, speed: float, turn: float):
         """Takes the mapping, and the speeds at full deflection, m/s and rad/s."""
@@ -115,13 +126,14 @@ class Joy:
         self._buttons: tuple[int, ...] | None = None  # of the last message
         self._sample: Sample | None = None
         self._pressed: list[Button] = []
-        self._gripper: float | None = None
+        self._gripper: float | None = None  # asked for since the dead-man switch was pressed
+        self._open = True  # what the gripper was told last
         self._touched = -np.inf  # s
 
     def open(self) -> None:
         """Forgets what came before."""
         self._buttons = self._sample = self._gripper = None
-        self._pressed, self._touched = [], -np.inf
+        self._pressed, self._touched, self._open = [], -np.inf, True
 
     def receive(self, axes: Sequence[float], buttons: Sequence[int], now: float) -> None:
         """Takes a message of the driver; `now` (s) is when it came.
@@ -138,15 +150,12 @@ class Joy:
         newly = {index for index, (old, new) in enumerate(zip(before, buttons, strict=False)) if new and not old}
         self._buttons = tuple(buttons)
         self._pressed += [button for button, index in mapping.buttons.items() if index in newly]
-        if mapping.gripper in newly:
-            self._gripper = 1.0 if self._gripper == 0.0 else 0.0
-        if mapping.open in newly or mapping.close in newly:
-            self._gripper = 1.0 if mapping.open in newly else 0.0
         if deflections.any() or {mapping.gripper, mapping.open, mapping.close} & newly:
             self._touched = now
         if "hand_back" in self._pressed:
             self._touched = -np.inf
         engaged = bool(buttons[mapping.dead_man]) if mapping.dead_man is not None else now - self._touched <= _LINGER
+        self._grip(newly, engaged)
         self._sample = Sample(now, engaged, twist=deflections * self._scale, frame=mapping.frame, gripper=self._gripper)
 
     def read(self, observation: Observation, now: float) -> Sample | None:
@@ -159,6 +168,15 @@ class Joy:
 
     def close(self) -> None:
         """Does nothing: the driver has the device."""
+
+    def _grip(self, newly: set[int], engaged: bool) -> None:
+        """Follows the buttons of the gripper, which mean nothing while the dead-man switch is let go, nor later on."""
+        mapping = self._mapping
+        if not engaged:
+            self._gripper = None
+        elif {mapping.gripper, mapping.open, mapping.close} & newly:
+            self._open = mapping.open in newly or (mapping.gripper in newly and not self._open)
+            self._gripper = float(self._open)
 
     def _check(self, axes: Sequence[float], buttons: Sequence[int]) -> None:
         mapping = self._mapping

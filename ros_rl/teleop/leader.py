@@ -72,6 +72,8 @@ def read_calibration(path: Path, spec: RobotSpec) -> Calibration:
         limits = spec.joints[spec.joint_names.index(joint)]
         if leader.stretch and not (math.isfinite(limits.lower) and math.isfinite(limits.upper)):
             raise fault(path, ("joints", name, "stretch"), f"joint '{joint}' has no limits to stretch the range over")
+        if leader.stretch and leader.offset != 0.0:
+            raise fault(path, ("joints", name, "offset"), f"'{name}' is stretched over its range, which leaves nothing for an offset")
     missing = [name for name in spec.joint_names if name not in followed]
     if missing:
         raise fault(path, ("joints",), f"no joint of the leader moves {', '.join(missing)} of robot '{spec.name}'")
@@ -91,7 +93,7 @@ class LeaderArm:
         self._spec = spec
         self._calibration = calibration
         self._names = tuple(leader.joint or name for name, leader in calibration.joints.items())
-        self._has_switch = has_switch
+        self.has_switch = has_switch
         self._switch: tuple[float, bool] | None = None  # when it was told, and whether it is pressed
         self._sample: Sample | None = None
 
@@ -112,6 +114,8 @@ class LeaderArm:
         self._sample = None
         if len(names) != len(positions):
             raise UserError(f"the leader tells {len(names)} names and {len(positions)} positions")
+        if twice := sorted({name for name in names if list(names).count(name) > 1} & set(self._calibration.joints)):
+            raise UserError(f"the leader tells {', '.join(twice)} twice")
         readings = dict(zip(names, positions, strict=True))
         wanted = self._calibration.joints
         missing = [name for name in wanted if name not in readings]
@@ -123,7 +127,7 @@ class LeaderArm:
     def read(self, observation: Observation, now: float) -> Sample | None:
         """Returns what the last joint state and the switch said; as old as the older of the two."""
         last = self._sample
-        if last is None or (self._has_switch and self._switch is None):
+        if last is None or (self.has_switch and self._switch is None):
             return None
         told, pressed = self._switch if self._switch is not None else (last.stamp, True)
         return Sample(min(last.stamp, told), pressed, joints=last.joints)

@@ -10,6 +10,7 @@ class Demonstrator:
     """The device: answers every observation, engaged as long as it is open."""
 
     name = "scripted"
+    has_switch = False
 
     def __init__(self, policy: Policy, seed: int):
         """Takes a policy that is ready to act; episode k has the seed `seed` + k."""

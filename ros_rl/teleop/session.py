@@ -9,12 +9,16 @@ from ros_rl.errors import UserError
 from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.safety.takeover import Claim
 from ros_rl.teleop.device import Button, Device, DeviceLost, Sample
+from ros_rl.teleop.mapping import VelocityMapping
 
 OnRelease = Literal["hold", "hand_back"]
 
 
 class Mapping(Protocol):
     """From a sample to a command for the robot."""
+
+    def restart(self, sent: JointCommand | None) -> None:
+        """Begins anew with the next command; `sent` is the one that the robot got last, where that is known."""
 
     def command(self, sample: Sample, observation: Observation) -> JointCommand:
         """Returns the command that answers the observation.
@@ -46,11 +50,11 @@ class Session:
     let go before it claims anew.
     """
 
-    def __init__(self, device: Device, mapping: Mapping | None, timeout: float, on_release: OnRelease = "hold", name: str = ""):
+    def __init__(self, device: Device, mapping: Mapping | VelocityMapping, timeout: float, on_release: OnRelease = "hold", name: str = ""):
         """
         Args:
             device: what a person has in hand.
-            mapping: to the robot's joints; None for a walking robot, whose legs its policy moves.
+            mapping: to the robot's joints, or to the velocity of a walking robot, whose legs its policy moves.
             timeout: seconds without a new sample after which the device counts as lost.
             on_release: what letting go of the dead-man switch does.
             name: the source of its commands; the device's own if empty.
@@ -61,32 +65,61 @@ class Session:
         self._timeout = timeout
         self._on_release = on_release
         self._claim: Claim = "released"
-        self._blocked = False  # the switch has been pressed since the robot was handed back
+        self._blocked = False  # the switch has been pressed since the robot was handed back, or since before the restart
+        self._stuck = False  # it has not been seen let go since the restart
+        self._looked: float | None = None  # when the device was read last, s
 
-    def step(self, observation: Observation, now: float) -> Step:
-        """Reads the device and answers an observation; `now` (s) is the monotonic clock of this machine."""
+    def restart(self) -> None:
+        """Forgets what was: the device has not the robot, and its switch counts once it has been seen let go.
+
+        Raises:
+            UserError: the device cannot be used any more.
+        """
+        self._reopen()
+        self._claim, self._looked = "released", None
+        self._blocked = self._stuck = self._device.has_switch
+
+    def step(self, observation: Observation, now: float, sent: JointCommand | None = None) -> Step:
+        """Reads the device and answers an observation.
+
+        Args:
+            observation: the robot's newest.
+            now: s, on the monotonic clock of this machine.
+            sent: the command that the robot got last, whoever gave it; None: unknown.
+        """
+        looked, self._looked = self._looked, now
         try:
+            if looked is not None and now - looked > self._timeout and self._device.has_switch:
+                self._reopen()  # what was typed or pressed while nobody looked must not act now
             sample = self._device.read(observation, now)
         except DeviceLost as problem:
-            return self._hold(f"{self.name} is lost: {problem}")
+            return self.hold(f"{self.name} is lost: {problem}")
         except UserError as problem:
-            return self._hold(str(problem))
+            return self.hold(str(problem))
         if sample is None:
-            return self._hold(f"nothing usable has come from {self.name}")
+            return self.hold(f"nothing usable has come from {self.name}")
         if not now - sample.stamp <= self._timeout:
-            return self._hold(f"{self.name} has been silent for more than {self._timeout:g} s", sample.pressed)
-        self._claim = self._next(sample)
+            return self.hold(f"{self.name} has been silent for more than {self._timeout:g} s", sample.pressed)
+        before, self._claim = self._claim, self._next(sample)
         if self._claim != "engaged":
-            return Step(self._claim, pressed=sample.pressed)
+            stuck = f"the dead-man switch of {self.name} is pressed since before it was looked at; let go of it once"
+            return Step(self._claim, pressed=sample.pressed, problem=stuck if self._stuck else None)
+        if before != "engaged" and not isinstance(self._mapping, VelocityMapping):
+            self._mapping.restart(sent)
         try:
-            if self._mapping is None:
-                return Step("engaged", velocity=_velocity(sample), pressed=sample.pressed)
+            if isinstance(self._mapping, VelocityMapping):
+                return Step("engaged", velocity=self._mapping.velocity(sample), pressed=sample.pressed)
             command = self._mapping.command(sample, observation)
         except UserError as problem:
-            return self._hold(str(problem), sample.pressed)
+            return self.hold(str(problem), sample.pressed)
         return Step("engaged", replace(command, source=self.name), pressed=sample.pressed)
 
+    def _reopen(self) -> None:
+        self._device.close()
+        self._device.open()
+
     def _next(self, sample: Sample) -> Claim:
+        self._stuck = self._stuck and sample.engaged
         self._blocked = sample.engaged and (self._blocked or "hand_back" in sample.pressed)
         if "hand_back" in sample.pressed:
             return "released"
@@ -96,19 +129,11 @@ class Session:
             return "released"
         return "holding"
 
-    def _hold(self, problem: str, pressed: tuple[Button, ...] = ()) -> Step:
-        """Losing a device never hands the robot back: a person may be close to it."""
+    def hold(self, problem: str, pressed: tuple[Button, ...] = ()) -> Step:
+        """Returns what follows where nothing can be done with the device; the reason is the `problem`.
+
+        Losing a device never hands the robot back: a person may be close to it.
+        """
         if self._claim == "engaged":
             self._claim = "holding"
         return Step(self._claim, pressed=pressed, problem=problem)
-
-
-def _velocity(sample: Sample) -> np.ndarray:
-    """Returns what a walking robot is to do, shape (3,).
-
-    Raises:
-        UserError: the sample has no finite twist.
-    """
-    if sample.twist is None or np.shape(sample.twist) != (6,) or not np.isfinite(sample.twist).all():
-        raise UserError(f"a walking robot needs a twist of six finite numbers, got {sample.twist}")
-    return sample.twist[[0, 1, 5]]

@@ -12,10 +12,21 @@ from ros_rl.teleop.device import Sample
 Units = Literal["unitless", "speed_units"]
 
 
+def check_release(on_release: str) -> None:
+    """Refuses to hand the robot back when twists cease.
+
+    Raises:
+        UserError: that is what letting go is told to do.
+    """
+    if on_release == "hand_back":
+        raise UserError("on_release:=hand_back is not for twist: a publisher that died would hand the robot to the policy; use hold")
+
+
 class TwistInput:
     """The device; a node gives it the messages. Messages that stop coming are its dead-man switch."""
 
     name = "twist"
+    has_switch = False
 
     def __init__(self, frames: Collection[str], units: Units, speed: float, turn: float, timeout: float):
         """

@@ -8,9 +8,12 @@ import numpy as np
 
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim.build import SimModel
+from ros_rl.web.pilot import Pilot
 from ros_rl.web.plots import JointPanel, LoopPanel, SafetyPanel
+from ros_rl.web.record import RecordPanel
 from ros_rl.web.scene import TRUTH, TRUTH_NODE, ScenePanel
 from ros_rl.web.server import on_press
+from ros_rl.web.teleop import TeleopPanel, can_be_moved
 from ros_rl.web.text import banner, escape, set_content, set_text, text
 from ros_rl.web.view import Action, Actions, Panel, Report, View
 
@@ -82,6 +85,7 @@ def build_page(
     model: SimModel,
     simulated: bool,
     actions: Actions,
+    pilot: Pilot,
     contained: Contained = _as_it_is,
 ) -> Page:
     """Makes the page of a robot.
@@ -92,6 +96,7 @@ def build_page(
         model: the robot in its world.
         simulated: whether the robot is a simulated one.
         actions: what the buttons do.
+        pilot: takes what a person does to move the robot.
         contained: as for `Page`.
     """
     page = Page(server, contained)
@@ -100,6 +105,11 @@ def build_page(
     page.add(ScenePanel(server, model, simulated))
     if simulated and model.objects:
         _add_truth_switch(server)
+    if can_be_moved(spec):
+        page.add(TeleopPanel(server, spec, model, pilot))
+    record = RecordPanel(gui, page.tab("Record"), actions)
+    page.add(record)
+    pilot.word = record.say
     page.add(JointPanel(gui, page.tab("Joints"), spec))
     page.add(LoopPanel(gui, page.tab("Loop"), spec))
     page.add(SafetyPanel(gui, page.tab("Safety")))

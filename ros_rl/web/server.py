@@ -14,6 +14,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ros_rl.errors import UserError
+from ros_rl.web import heartbeat
+from ros_rl.web.pilot import Pilot
 
 if TYPE_CHECKING:
     import viser
@@ -67,12 +69,13 @@ class WebServer:
         url: the address, secret included.
     """
 
-    def __init__(self, port: int, token: str):
+    def __init__(self, port: int, token: str, pilot: Pilot):
         """Starts to serve an empty page.
 
         Args:
             port: of 127.0.0.1; 0: any free one.
             token: the secret.
+            pilot: is told that pages live, which keys are held on them, and when they are gone.
 
         Raises:
             UserError: viser is not installed or not one that can be guarded, or the port cannot be had.
@@ -81,7 +84,7 @@ class WebServer:
         listener = listen(port)
         self.url = f"http://{HOST}:{listener.getsockname()[1]}/{token}/"
         try:
-            self.viser: viser.ViserServer = _guarded(module, listener, token)
+            self.viser: viser.ViserServer = _guarded(module, listener, token, pilot)
         except BaseException:
             listener.close()
             raise
@@ -90,6 +93,11 @@ class WebServer:
             self.viser.gui.configure_theme(show_share_button=False, show_logo=False, control_width="large")
             for message in ("ShareUrlRequest", "ShareUrlDisconnect"):
                 self.viser._websock_server.unregister_handler(getattr(module._messages, message))
+
+            async def gone(client: Any) -> None:
+                pilot.gone(client.client_id)
+
+            self.viser.on_client_disconnect(gone)
         except BaseException as error:
             self.viser.stop()
             if isinstance(error, AttributeError | AssertionError):
@@ -158,8 +166,8 @@ def _viser() -> Any:
     return viser
 
 
-def _guarded(module: Any, listener: socket.socket, token: str) -> Any:
-    """Makes viser's server listen on a given socket, behind the doorkeeper.
+def _guarded(module: Any, listener: socket.socket, token: str, pilot: Pilot) -> Any:
+    """Makes viser's server listen on a given socket, behind the doorkeeper, with the pages' beats beside its own connections.
 
     viser has no way to be told either, but makes one call of `websockets.asyncio.server.serve`, in the thread that it starts.
     """
@@ -170,7 +178,11 @@ def _guarded(module: Any, listener: socket.socket, token: str) -> Any:
 
     def serve_guarded(handler: Any, host: Any, port: Any, *, process_request: Any, **options: Any) -> Any:
         guarded.set()
-        return serve(handler, sock=listener, process_request=doorkeeper(token, process_request), **options)
+
+        async def handle(connection: Any) -> None:
+            await (heartbeat.listen(pilot, connection) if connection.request.path == heartbeat.PATH else handler(connection))
+
+        return serve(handle, sock=listener, process_request=doorkeeper(token, heartbeat.with_script(process_request)), **options)
 
     rich.get_console().quiet = True  # viser prints an address without the secret
     with _making:

@@ -19,6 +19,11 @@ def text(words: str) -> str:
     return f'<div style="padding:0 0.85em 0.5em;font-size:0.875em">{escape(words)}</div>' if words else ""
 
 
+def lines(words: str, count: int) -> str:
+    """Returns text in HTML that takes the height of so many lines, whatever the words: what is below it does not move."""
+    return f'<div style="padding:0 0.85em;font-size:0.875em;line-height:1.4;height:{1.4 * count:g}em;overflow:hidden">{escape(words)}</div>'
+
+
 def banner(words: str, colour: str, beat: int | None = None) -> str:
     """Returns a box of a colour in HTML.
 

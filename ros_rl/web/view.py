@@ -25,6 +25,8 @@ class View:
         safety: values of the safety node's status, as text by name, and its `filter`.
         nodes: name of a node to its lifecycle state.
         task: the newest task state.
+        recorder: the newest status of a recorder.
+        listening: whether a teleoperation node takes what a page says.
     """
 
     silence: float | None = None
@@ -40,6 +42,8 @@ class View:
     safety: Mapping[str, str] = field(default_factory=dict)
     nodes: Mapping[str, str] = field(default_factory=dict)
     task: Mapping[str, object] = field(default_factory=dict)
+    recorder: Mapping[str, object] = field(default_factory=dict)
+    listening: bool = False
 
 
 class Panel(Protocol):
@@ -67,6 +71,7 @@ class Actions:
         release: releases it; sets nothing in motion.
         start: starts policy and task.
         stop: stops both.
+        record: begins, ends or judges an episode, given one of the words start, stop, success, failure and discard, and an instruction.
         reset: of the simulation; None where there is none.
         alarm: returns what the person must know before all else, empty if nothing; it may change before each report.
     """
@@ -75,5 +80,6 @@ class Actions:
     release: Action
     start: Action
     stop: Action
+    record: Callable[[str, str, Report], None]
     reset: Action | None = None
     alarm: Callable[[], str] = lambda: ""

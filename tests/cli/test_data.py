@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pytest
 from sample_episodes import SPEC, make_columns, make_videos
 from sample_logs import usual, write_log
@@ -21,6 +22,11 @@ def test_info_says_what_is_there(root, capsys):
     info = json.loads(capsys.readouterr().out)
     assert (info["robot"], info["episodes"], info["rows"], info["rate"]) == ("arm", 2, 10, "30 Hz")
     assert info["cameras"] == ["front 64×48", "wrist 32×32"] and info["instructions"] == ["lift"]
+    columns = [make_columns(rows, index) for index, rows in enumerate((6, 4))]
+    share = np.concatenate([part["intervention"] for part in columns]).mean()
+    gaps = np.max([np.diff(part["stamp"], axis=0).max(axis=0) for part in columns], axis=0)
+    assert info["interventions"] == f"{share:.1%} of the rows" and 0 < share < 1
+    assert info["largest gap between stamps"][0] == f"joint_states: {1e3 * gaps[0]:.1f} ms"
     assert main(["data", "info", str(root)]) == 0
     assert "outcomes:\n  success: 2\n" in capsys.readouterr().out
 
@@ -72,6 +78,9 @@ def test_export_merge_and_view_write_their_files(root, tmp_path, capsys):
     [
         (["info", "{tmp}"], "is no LeRobot dataset, it has no meta/info.json"),
         (["check", "{tmp}/nowhere"], "is no LeRobot dataset"),
+        (["repair", "{tmp}/nowhere"], "is no LeRobot dataset"),
+        (["repair", "{tmp}"], "is no LeRobot dataset"),
+        (["info", "{tmp}/nothing.mcap"], "there is no such log"),
         (["view", "{set}", "--episode", "7"], "has no episode 7, it has 0 to 1"),
         (["view", "{set}", "--out", "a.jpg"], "its name must end in .png"),
         (["export", "{set}", "{tmp}/out", "--format", "xls"], "'xls'"),
@@ -82,3 +91,4 @@ def test_bad_input_is_one_line_and_exit_code_2(root, tmp_path, capsys, words, me
     assert main(["data", *(word.format(tmp=tmp_path, set=root) for word in words)]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+    assert not (tmp_path / ".lock").exists()

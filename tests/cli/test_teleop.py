@@ -18,7 +18,7 @@ def test_the_node_gets_the_robot_and_the_namespace_of_the_bring_up():
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["mouse", "arm"], "unknown device 'mouse' (known: joy, keyboard, leader, scripted, twist)"),
+        (["mouse", "arm"], "unknown device 'mouse' (known: browser, joy, keyboard, leader, scripted, twist)"),
         (["joy"], "name the bring-up that runs after the device: one of cartpole, arm, quadruped, quadrotor"),
         (["joy", "robot:=arm"], "name the bring-up that runs after the device"),
         (["joy", "leg"], "unknown bring-up 'leg'"),
@@ -38,4 +38,4 @@ def test_help_lists_devices_and_bring_ups(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["teleop", "--help"])
     assert stop.value.code == 0
-    assert "keyboard, joy, twist, leader, scripted" in capsys.readouterr().out
+    assert "keyboard, joy, twist, leader, browser, scripted" in capsys.readouterr().out

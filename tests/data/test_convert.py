@@ -158,6 +158,7 @@ def state(word):
         (["timeout"], False, True, False),
         ([], False, True, False),  # cut off
         (["timeout", "success"], True, False, True),
+        (["success", "timeout"], True, False, True),
     ],
 )
 def test_l3_a_time_limit_is_truncated_and_a_success_terminal(tmp_path, words, terminated, truncated, success):
@@ -169,6 +170,103 @@ def test_l3_a_time_limit_is_truncated_and_a_success_terminal(tmp_path, words, te
     last = [found[f"next.{key}"][-1] for key in ("terminated", "truncated", "success", "done")]
     assert last == [terminated, truncated, success, True]
     assert not any(found[f"next.{key}"][:-1].any() for key in ("terminated", "truncated", "success", "done"))
+
+
+def test_l3_a_success_of_which_there_are_no_rows_is_not_put_on_another_row(tmp_path):
+    streams = usual(2.0)
+    streams[2] = (*streams[2][:2], [(time, data) for time, data in streams[2][2] if time < 100.5])  # the camera dies
+    words = [("task/state", "std_msgs/String", [(101.9, state("success"))])]
+    rewards = [("task/reward", "std_msgs/Float64", said((100.3, 101.9), (1.0, 50.0), "std_msgs/Float64"))]
+    recording = Recording.read(write_log(tmp_path / "log.mcap", [*streams, *words, *rewards]))
+    times = recording.times()
+    found = recording.columns(times)
+    assert not found["next.success"].any() and not found["next.terminated"].any() and found["next.truncated"][-1]
+    assert found["next.reward"].sum() == 1.0 and recording.ended(times) == ""
+    assert recording.remarks() == [f"ends {101.9 - times[-1] / 1e9:.1f} s before the word 'success', so it is stored as truncated"]
+
+
+def test_a_slow_camera_does_not_cost_the_success(tmp_path):
+    streams = usual(2.0, {"joints": 200.0, "front": 4.0, "wrist": 30.0})
+    path = write_log(tmp_path / "log.mcap", [*streams, ("task/state", "std_msgs/String", [(101.99, state("success"))])])
+    assert columns(path)["next.success"][-1] and Recording.read(path).remarks() == []
+
+
+def joints(time, **values):
+    usual_values = {"name": list(ROBOT.measured), "position": [time, 2 * time], "velocity": [], "effort": []}
+    return encode("sensor_msgs/JointState", {"header": header(ns(time)), **usual_values, **values})
+
+
+def weight(text):
+    values = {"level": 0, "name": "", "message": "", "hardware_id": "", "values": [{"key": "weight", "value": text}]}
+    return encode("diagnostic_msgs/DiagnosticStatus", values)
+
+
+STATE, STATUS, REWARD = "sensor_msgs/JointState", "diagnostic_msgs/DiagnosticStatus", "std_msgs/Float64"
+
+
+@pytest.mark.parametrize(
+    ("topic", "kind", "data", "reason"),
+    [
+        ("joint_states", STATE, joints(100.2, position=[float("nan"), 0.0]), "has a position that is not finite"),
+        ("joint_states", STATE, joints(100.2, position=[]), "has 0 values of position for 2 joints"),
+        ("joint_states", STATE, joints(100.2, position=[1.0]), "has 1 values of position for 2 joints"),
+        ("joint_states", STATE, joints(100.2, velocity=[1.0]), "has 1 values of velocity for 2 joints"),
+        ("joint_states", STATE, joints(100.2, name=["gripper"], position=[1.0]), "lacks shoulder, elbow, it has gripper"),
+        ("joint_states", STATE, joints(100.2)[:-20], "cannot be decoded"),
+        ("joint_states", STATE, joints(100.2)[:6], "its header is cut off"),
+        ("camera/front/image_raw", "sensor_msgs/Image", image(100.2, (48, 64), 0)[:6], "its header is cut off"),
+        ("safety/status", STATUS, weight("abc"), "'abc' is no finite number"),
+        ("safety/status", STATUS, weight(""), "'' is no finite number"),
+        ("safety/status", STATUS, weight("nan"), "'nan' is no finite number"),
+        ("task/reward", REWARD, encode(REWARD, {"data": float("inf")}), "inf is no finite number"),
+    ],
+)
+def test_one_odd_message_is_left_out_and_said(tmp_path, topic, kind, data, reason):
+    streams = usual(0.4)
+    path = write_log(tmp_path / "log.mcap", [*streams, (topic, kind, [(100.2, data)])])
+    with DatasetWriter(tmp_path / "set", ROBOT) as writer:
+        commit_log(writer, Recording.read(path))
+    good, found = columns(write_log(tmp_path / "good.mcap", streams)), Dataset.open(tmp_path / "set").columns(0)
+    assert all(np.array_equal(found[key].reshape(values.shape), values) for key, values in good.items())
+    (remark,) = Dataset.open(tmp_path / "set").episodes[0].recording["remarks"]
+    assert remark.startswith(f"1 messages left out of {topic}: ") and reason in remark
+
+
+def test_what_a_robot_does_not_measure_is_0(tmp_path):
+    streams = usual(0.4)
+    streams[0] = (*streams[0][:2], [(t, joints(t, velocity=[1.0, np.nan], effort=[np.nan] * 2)) for t in 100 + np.arange(80) / 200])
+    found = columns(write_log(tmp_path / "log.mcap", streams))
+    assert (found["joint_velocity"] == [1.0, 0.0]).all() and (found["joint_effort"] == 0).all()
+
+
+@pytest.mark.parametrize(("first", "second"), [((1.0, 10.0), (0.5, 1.78e9)), ((0.5, 100.0), (1.0, 3700.0))])
+def test_an_episode_does_not_go_on_across_a_long_silence(tmp_path, first, second):
+    parts = [usual(seconds, start=start) for seconds, start in (first, second)]
+    path = write_log(tmp_path / "log.mcap", [(*a[:2], [*a[2], *b[2]]) for a, b in zip(*parts, strict=True)])
+    found = columns(path)
+    _, longest = max(first, second)
+    assert 27 <= len(found["action"]) <= 30 and found["stamp"][0, 0] == pytest.approx(longest, abs=0.02)
+    assert np.abs(found["age"]).max() < 0.05
+    remarks = Recording.read(path).remarks()
+    assert len(remarks) == 3 and all("was silent for" in remark and "the longest stretch" in remark for remark in remarks)
+
+
+def test_padded_images_are_read_and_other_encodings_are_named(tmp_path):
+    rows = np.zeros((48, 200), np.uint8)
+    rows[:, :192] = 90
+    values = {"height": 48, "width": 64, "is_bigendian": 0, "step": 200, "data": rows.tobytes()}
+    for encoding in ("rgb8", "mono8"):
+        streams = usual(0.2)
+        frames = [
+            (t, encode("sensor_msgs/Image", {"header": header(ns(t)), **values, "encoding": encoding})) for t in 100 + np.arange(6) / 30
+        ]
+        streams[2] = (*streams[2][:2], frames)
+        recording = Recording.read(write_log(tmp_path / f"{encoding}.mcap", streams))
+        if encoding == "rgb8":
+            assert (next(recording.frames("front", [2])) == 90).all()
+            continue
+        with pytest.raises(UserError, match="is in mono8; rgb8 or bgr8 is right"):
+            list(recording.frames("front", [2]))
 
 
 def test_no_reward_is_lost_between_rows(tmp_path):
@@ -223,7 +321,10 @@ def test_a_log_that_was_cut_off_makes_an_episode_up_to_there(tmp_path):
     [
         (usual(0.5)[:2], "makes no episode, nothing came from front, wrist"),
         ([*usual(0.5)[:3], ("camera/wrist/image_raw", "sensor_msgs/Image", [(200.0, image(200.0, (32, 32), 0))])], "ended before all"),
-        ([("joint_states", "sensor_msgs/JointState", [(100.0, joint_state(100.0, ("elbow",)))])], "lacks shoulder, it has elbow"),
+        (
+            [("joint_states", "sensor_msgs/JointState", [(100.0, joint_state(100.0, ("elbow",)))])],
+            "joint_states: lacks shoulder, it has elbow",
+        ),
     ],
 )
 def test_logs_that_make_no_episode_are_refused(tmp_path, streams, message):
@@ -236,7 +337,7 @@ def test_images_of_another_size_are_refused(tmp_path):
     streams = usual(0.5)
     streams[3] = ("camera/wrist/image_raw", "sensor_msgs/Image", [(t, image(t, (30, 32), 0)) for t in 100 + np.arange(15) / 30])
     with DatasetWriter(tmp_path / "set", ROBOT) as writer:
-        with pytest.raises(UserError, match="image 0 of camera 'wrist' is 32×30, 32×32 is right"):
+        with pytest.raises(UserError, match=r"image of camera 'wrist' at 100.000 s is 32×30, 32×32 is right"):
             commit_log(writer, Recording.read(write_log(tmp_path / "log.mcap", streams)))
         assert writer.next_index == 0
 
@@ -245,6 +346,7 @@ def test_nearest_takes_stamps_in_any_order():
     series = Series([30, 10, 20], [None] * 3)
     assert series.nearest(np.array([0, 14, 15, 16, 24, 26, 99])).tolist() == [1, 1, 1, 2, 2, 0, 0]
     assert Series([5], [None]).nearest(np.array([0, 9])).tolist() == [0, 0]
+    assert Series([0, 10, 10], [None] * 3).nearest(np.array([5, 6, 10, 11])).tolist() == [0, 2, 2, 2]
 
 
 def test_a_camera_whose_stamps_go_back_makes_an_episode_all_the_same(tmp_path):

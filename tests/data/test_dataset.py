@@ -13,7 +13,7 @@ from ros_rl.data import layout
 from ros_rl.data.dataset import Dataset, DatasetWriter
 from ros_rl.data.features import INDEX_FEATURES, DatasetSpec
 from ros_rl.data.stats import aggregate
-from ros_rl.data.video import read_video
+from ros_rl.data.video import read_video, write_video
 from ros_rl.errors import UserError
 from ros_rl.robots.spec import load_robot
 
@@ -92,7 +92,7 @@ def test_the_tasks_are_a_table_with_the_instruction_as_index(root):
 
 
 def test_the_statistics_are_those_of_all_episodes(root):
-    dataset, stored = Dataset.open(root), layout.read_stats(root / "meta/stats.json")
+    dataset, stored = Dataset.open(root, stats=True), layout.read_stats(root / "meta/stats.json")
     assert set(stored) == set(SPEC.features())
     again = aggregate(episode.stats for episode in dataset.episodes)
     for key, entry in stored.items():
@@ -212,6 +212,32 @@ def test_d3_a_full_disk_leaves_what_was_committed_and_the_next_episode_is_record
     dataset = Dataset.open(root)
     assert [episode.length for episode in dataset.episodes] == [*LENGTHS, 4]
     assert not list(root.rglob("*.partial"))
+
+
+def test_statistics_are_read_only_when_they_are_asked_for_and_a_writer_goes_on_from_those_of_all(root, monkeypatch):
+    read, asked = layout.read_episodes, []
+    monkeypatch.setattr(layout, "read_episodes", lambda *arguments: (asked.append(arguments[3]), read(*arguments))[1])
+    with DatasetWriter(root, SPEC) as writer:
+        writer.commit(make_columns(4, 3), make_videos(4, 3), "lift")
+    dataset = Dataset.open(root)
+    assert not any(asked) and not any(episode.stats for episode in dataset.episodes)
+    rows = np.concatenate([dataset.columns(i)["action"] for i in range(4)])
+    for stats in (dataset.stats, layout.read_stats(root / layout.STATS)):
+        assert stats["action"]["mean"] == pytest.approx(rows.mean(0)) and stats["action"]["count"] == [len(rows)]
+
+
+@pytest.mark.parametrize("cameras", [("front", "front"), ("front", "policy")])
+def test_cameras_of_one_name_are_refused(tmp_path, cameras):
+    with pytest.raises(UserError, match="each needs a name of its own, also beside joint_states, action, policy, teleop"):
+        DatasetWriter(tmp_path / "set", replace(SPEC, cameras=tuple((name, (48, 64)) for name in cameras)))
+
+
+def test_a_video_whose_frames_are_at_other_times_is_no_episode(root, tmp_path):
+    for key, images in make_videos(6).items():
+        write_video(tmp_path / f"{key}.mp4", images, 15)
+    videos = {key: tmp_path / f"{key}.mp4" for key in SPEC.camera_keys}
+    with DatasetWriter(root, SPEC) as writer, pytest.raises(UserError, match=r"frame 1 is at 0.0667 s, 0.0333 s is right"):
+        writer.commit(make_columns(6), videos, "lift")
 
 
 def test_a_robot_that_ships_makes_a_dataset(tmp_path):

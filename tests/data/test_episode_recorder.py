@@ -1,5 +1,7 @@
 import json
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -55,7 +57,7 @@ def test_an_episode_without_a_word_is_none(recorder):
     recorder.start("lift")
     recorder.stop()
     recorder.close()
-    assert recorder.status()["committed"] == 0 and recorder.status()["problem"] == "" and check(recorder.root) == []
+    assert recorder.status()["committed"] == 0 and "nothing came" in recorder.status()["problem"] and check(recorder.root) == []
 
 
 def test_what_comes_outside_of_an_episode_is_not_recorded(recorder):
@@ -90,6 +92,36 @@ def test_d3_a_full_disk_stops_the_recording_and_keeps_what_was_recorded(recorder
     assert [episode.outcome for episode in Dataset.open(recorder.root).episodes] == ["", "failure"]
 
 
+def test_d3_a_disk_that_is_full_at_the_start_leaves_no_log(recorder, monkeypatch):
+    def full(path, mode):
+        path.touch()
+        return open("/dev/full", mode.replace("x", "w"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", full)
+        with pytest.raises(OSError, match="No space left"):
+            recorder.start("lift")
+    assert recorder.status()["state"] == "failed" and "No space left" in recorder.status()["problem"]
+    assert not list((recorder.root / "logs").iterdir())
+    recorder.start("lift")
+    assert recorder.status()["problem"] == ""
+
+
+@pytest.mark.parametrize("before", [0, 4])
+def test_d3_a_disk_that_is_full_from_some_message_on_stops_the_recording_and_its_reason_stays(recorder, before):
+    recorder.start("lift")
+    say(recorder, until=before)  # of 4 messages no episode can be made: the cameras have not begun
+    descriptor = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(descriptor, recorder._log._file.fileno())
+    os.close(descriptor)
+    file = recorder._log._file
+    say(recorder)
+    recorder._waiting.join()
+    status = recorder.status()
+    assert file.closed and status["state"] == "failed" and "No space left" in status["problem"] and status["messages"] == before
+    assert len(status["uncommitted"]) == len(list((recorder.root / "logs").iterdir())) == (1 if before else 0)
+
+
 def test_d3_a_commit_that_fails_leaves_the_log_for_a_repair(recorder, monkeypatch):
     recorder.start("lift")
     say(recorder)
@@ -97,7 +129,11 @@ def test_d3_a_commit_that_fails_leaves_the_log_for_a_repair(recorder, monkeypatc
         patch.setattr("ros_rl.data.dataset.write_video", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         recorder.stop("success")
         recorder._waiting.join()
-    assert "is not committed" in recorder.status()["problem"] and recorder.status()["state"] == "failed"
+    (log,) = (recorder.root / "logs").iterdir()
+    assert f"{log.name} is not committed" in recorder.status()["problem"] and recorder.status()["state"] == "failed"
+    recorder.start("push")  # as the next episode of a task does, a second later
+    recorder.discard()
+    assert recorder.status()["uncommitted"] == [log.name] and recorder.status()["state"] == "failed"
     recorder.close()
     assert repair(recorder.root)[0].endswith("is episode 0 now; the log is in aside/")
     assert check(recorder.root) == []

@@ -16,6 +16,9 @@ def test_the_picture_has_the_frames_of_every_camera_and_the_plots(root):
     plots = [axes for axes in figure.axes if axes.lines]
     state = Dataset.open(root).columns(2)["observation.state"]
     assert np.array_equal(plots[0].lines[0].get_ydata(), state[:, 0])
+    commands = Dataset.open(root).columns(2)["action"]
+    drawn = [line.get_ydata() for axes in plots for line in axes.lines]
+    assert all(any(np.array_equal(line, values) for line in drawn) for values in commands.T)
     FigureCanvasAgg(figure).draw()
 
 

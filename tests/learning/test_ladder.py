@@ -17,6 +17,7 @@ from ros_rl.learning.training import inputs_of
 from ros_rl.policies.actors import load_policy
 from ros_rl.robots.spec import load_robot
 from ros_rl.safety.prior import save_prior
+from ros_rl.safety.stance import stance_prior
 
 STEPS = 1060
 
@@ -53,6 +54,10 @@ def test_a_short_bench_leaves_results_and_figures_and_is_not_done_twice(tmp_path
     assert row["violations"] == [0] and row["interventions"] == [0]
     assert row["nominal"]["return"]["runs"] == [row["nominal"]["return"]["iqm"]]
     assert not list(tmp_path.rglob("*.npz"))
+    assert command([*words, "--methods", "autosafe", "--minimal-weight"]) == 0
+    head, _, cells, *_ = capsys.readouterr().out.split("\n\n")[-1].splitlines()
+    assert head == "| method | λ | λ* | steps with λ* > 0 | noise of λ* there |" and cells.startswith("| AutoSafe | 0.")
+    assert set(json.loads((tmp_path / "glucose.json").read_text())["minimal_weight"]["autosafe"]) == {"low", "mid", "high"}
     monkeypatch.setattr(ladder.Trainer, "step", lambda self: pytest.fail("trains again"))
     train(TASKS["glucose"], "sac", 1, STEPS, tmp_path)
     save_prior(tmp_path / "glucose" / "prior.safetensors", replace(glucose_prior(), sharpness_bound=1.0))
@@ -123,12 +128,39 @@ def test_claims_are_judged_by_medians_and_by_every_level():
     ]
 
 
+def test_few_violations_of_the_quadruped_are_held_against_those_of_sac():
+    levels = {"low": 1, "mid": 2, "high": 3}
+    for ours, theirs, expected in ((3, 50, [True]), (4, 50, [False]), (0, 0, [])):
+        methods = {"sac": {level: row_of(200.0, 0.2, theirs) for level in levels}}
+        methods["autosafe"] = {level: row_of(210.0, 0.005, ours if level == "low" else 0) for level in levels}
+        table = {"task": "quadruped", "goals": levels, "methods": methods}
+        found = [entry for entry in claims(table) if "violation" in entry["claim"]]
+        assert [entry["holds"] for entry in found] == expected
+        assert all(entry["claim"] == "AutoSafe's violations in training are at most 0.02 of SAC's" for entry in found)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_can_be_set_up_and_stepped(name, tmp_path):
     experiment = Experiment(TASKS["glucose"], name, 1, STEPS, prior_of(TASKS["glucose"], tmp_path))
     for _ in range(3):
         experiment.trainer.step()
     assert np.isfinite(experiment.trainer._seen.observation).all()
+
+
+@pytest.mark.parametrize("method", ["sac", "autosafe", "simplex"])
+def test_the_quadruped_can_be_trained(method, tmp_path, monkeypatch):
+    """A hundred steps after a short warm-up, through the command."""
+    task = TASKS["quadruped"]
+    short = replace(task, args=replace(task.args, warmup=20, batch=16), make_prior=lambda: replace(stance_prior(), sharpness_bound=0.5))
+    monkeypatch.setattr(ladder, "task_named", {"quadruped": short}.__getitem__)
+    monkeypatch.setattr(task.environments["nominal"], "episode_steps", 60)
+    assert ladder.main(["--task", "quadruped", "--method", method, "--seeds", "1", "--steps", "120", "--folder", str(tmp_path)]) == 0
+    result = json.loads((tmp_path / "quadruped" / f"{method}.json").read_text())
+    assert np.isfinite(result["evaluation"]["nominal"]["return"]).all()
+    assert len(result["training"]["critic_loss"]) > 0 and np.isfinite(result["training"]["critic_loss"]).all()
+    assert len(result["episodes"]) >= 3
+    if method == "autosafe":
+        assert np.sum(result["training"]["violations"]) == 0
 
 
 @pytest.mark.parametrize(

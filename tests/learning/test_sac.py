@@ -1,5 +1,7 @@
 """Tests of ros_rl.learning.sac against theory."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -135,3 +137,21 @@ def test_a_run_learns_the_same_whichever_runs_train_beside_it():
     torch.testing.assert_close(mine["critic_loss"], figures["critic_loss"][1:2], rtol=1e-4, atol=1e-5)
     for ours, theirs in zip(alone.actor.parameters(), together.actor.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs[1:2], rtol=1e-4, atol=1e-5)
+
+
+def test_a_correction_adds_its_share_to_the_nominal_action_before_the_mixture():
+    plain, corrected = (agent_of(args=replace(ARGS, correction=share), sharpness=Sharpness.fixed(1.0)) for share in (None, 0.4))
+    batch, noise = batch_of(), torch.randn(2, 32, 2, generator=torch.Generator().manual_seed(3))
+    inputs = batch["observation"], batch["margin"], batch["safe_action"]
+    with torch.no_grad():
+        own, mixed = (agent.act(batch["observation"], torch.ones(2, 32), batch["safe_action"], noise) for agent in (plain, corrected))
+        torch.testing.assert_close(mixed.action, batch["observation"][..., 1:] + 0.4 * own.action)
+        torch.testing.assert_close(mixed.log_prob, own.log_prob)
+        whole = corrected.act(*inputs, noise)
+        weight = whole.weight[..., None]
+        torch.testing.assert_close(whole.action, (1 - weight) * mixed.action + weight * batch["safe_action"])
+        uniform = torch.rand(2, 32, 2, generator=torch.Generator().manual_seed(4)) * 2 - 1
+        torch.testing.assert_close(
+            corrected.warm_up(batch["observation"], torch.ones(2, 32), batch["safe_action"], uniform).action,
+            batch["observation"][..., 1:] + 0.4 * uniform,
+        )

@@ -1,5 +1,7 @@
 """A page without a browser: speaks viser's protocol, keeps what is on the page, and presses its buttons."""
 
+import json
+import re
 import threading
 from typing import Any
 
@@ -12,15 +14,23 @@ from websockets.sync.client import connect
 
 
 class PageClient:
-    """Opens the page; `elements` are the properties of what is on its panel by their uuid, `moved` names of moved scene nodes."""
+    """Opens the page; `elements` are the properties of what is on its panel by their uuid, `moved` names of moved scene nodes.
 
-    def __init__(self, url: str):
+    Its script beats while `visible` is not None, with the `keys` held.
+    """
+
+    def __init__(self, url: str, visible: bool | None = None):
+        self.visible, self.keys = visible, ""
+        self._beats = connect(f"{url.replace('http', 'ws')}beats")
+        self._closed = threading.Event()
         self.elements: dict[str, dict[str, Any]] = {}
         self.moved: dict[str, int] = {}
         self.received = 0
         self._socket = connect(url.replace("http", "ws"), subprotocols=[f"viser-v{viser.__version__}"], max_size=None)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+        self._beater = threading.Thread(target=self._beat, daemon=True)
+        self._beater.start()
         # viser takes a client for one once it has said where it looks from.
         camera = {"wxyz": (1, 0, 0, 0), "position": (1, 0, 1), "fov": 1.0, "near": 0.01, "far": 100.0}
         self._send(ViewerCameraMessage(**camera, image_height=10, image_width=10, look_at=(0, 0, 0), up_direction=(0, 0, 1)))
@@ -29,8 +39,21 @@ class PageClient:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        self._beater.join(5.0)
+        self._beats.close()
         self._socket.close()
         self._reader.join(5.0)
+
+    @property
+    def number(self) -> int | None:
+        """The number by which the server knows the page, once it was told."""
+        marks = [re.search(r'data-page="(\d+)"', str(element.get("content", ""))) for element in list(self.elements.values())]
+        return next((int(mark[1]) for mark in marks if mark), None)
+
+    def slide(self, label: str, value: float) -> None:
+        """Moves a slider."""
+        self._send(GuiUpdateMessage(self.find(label=label), {"value": value}))
 
     def find(self, **props: object) -> str | None:
         """Returns the uuid of the element with given properties."""
@@ -57,6 +80,11 @@ class PageClient:
 
     def _send(self, message: Message) -> None:
         self._socket.send(msgspec.msgpack.encode(message.as_serializable_dict()))
+
+    def _beat(self) -> None:
+        while not self._closed.wait(0.05):
+            if self.number is not None and self.visible is not None:
+                self._beats.send(json.dumps({"page": self.number, "visible": self.visible, "keys": list(self.keys)}))
 
     def _read(self) -> None:
         try:

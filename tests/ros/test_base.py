@@ -12,10 +12,11 @@ from ros_rl.nodes.base import StackNode, describe
 from ros_rl.nodes.composed_node import NODE_CLASSES
 from ros_rl.nodes.messages import COMMAND_QOS, to_time
 from ros_rl.nodes.parameters import NODES
+from ros_rl.nodes.recorder_node import RecorderNode
 from ros_rl.nodes.sim_robot_node import SimRobotNode
 from ros_rl.nodes.web_node import WebNode
 
-CLASSES = {**NODE_CLASSES, "sim_robot_node": SimRobotNode, "web_node": WebNode}
+CLASSES = {**NODE_CLASSES, "recorder_node": RecorderNode, "sim_robot_node": SimRobotNode, "web_node": WebNode}
 
 
 def test_every_node_has_a_table_of_parameters():

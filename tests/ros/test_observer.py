@@ -14,7 +14,7 @@ from trajectory_msgs.msg import JointTrajectory
 from ros_rl.hardware.interface import JointCommand
 from ros_rl.nodes import observer as module
 from ros_rl.nodes.base import StackNode
-from ros_rl.nodes.messages import IMAGE_QOS, STREAM_QOS, TASK_STATE_QOS, to_image, to_joint_state, to_privileged, to_trajectory
+from ros_rl.nodes.messages import CLAIM_QOS, IMAGE_QOS, STREAM_QOS, TASK_STATE_QOS, to_image, to_joint_state, to_privileged, to_trajectory
 from ros_rl.nodes.observer import GraphObserver
 from ros_rl.nodes.parameters import WEB_NODE
 from ros_rl.robots.spec import load_robot
@@ -46,7 +46,7 @@ def publisher(ros: Ros, kind: type, topic: str, qos=STREAM_QOS):
 def test_the_newest_of_every_topic_is_what_is_seen(ros, observer):
     joints, command = publisher(ros, JointState, "joint_states"), publisher(ros, JointTrajectory, "joint_command")
     truth, safety = publisher(ros, JointState, "sim/privileged"), publisher(ros, DiagnosticStatus, "safety/status")
-    task = publisher(ros, String, "task/state", TASK_STATE_QOS)
+    task, recorder = publisher(ros, String, "task/state", TASK_STATE_QOS), publisher(ros, String, "recorder/status", TASK_STATE_QOS)
     block = np.array([0.4, 0.1, 0.02, 1.0, 0.0, 0.0, 0.0])
     for k in range(50):
         joints.publish(to_joint_state(0.1 * k, SPEC.measured_names[::-1], np.arange(N)[::-1] + float(k), np.zeros(N), np.zeros(N)))
@@ -55,13 +55,23 @@ def test_the_newest_of_every_topic_is_what_is_seen(ros, observer):
         truth.publish(to_privileged(0.1 * k, {"red_block": block + k}))
         safety.publish(DiagnosticStatus(name="cbf", message="active", values=[KeyValue(key="lambda", value=str(k))]))
         task.publish(String(data=f'{{"state": "running", "episode": {k}}}'))
+        recorder.publish(String(data=f'{{"state": "recording", "messages": {k}}}'))
     ros.until(lambda: observer.view().joint_position is not None and observer.view().task.get("episode") == 49)
     ros.until(lambda: observer.view().safety.get("lambda") == "49" and observer.view().command is not None)
     ros.until(lambda: observer.view().truth["red_block"][0] == 49.4)
+    ros.until(lambda: observer.view().recorder == {"state": "recording", "messages": 49})
     view = observer.view()
     assert view.joint_position == pytest.approx(np.arange(N) + 49.0)  # by name, though sent the other way round
     assert view.command == pytest.approx(np.arange(len(SPEC.joints)) - 49.0)
     assert view.safety == {"filter": "cbf", "state": "active", "lambda": "49"}
+
+
+def test_whether_a_node_listens_to_pages_is_seen(ros, observer):
+    ros.until(lambda: observer.view().silence is None and not observer.view().listening)
+    listener = ros.probe.create_subscription(String, "teleop/page", lambda _: None, CLAIM_QOS)
+    ros.until(lambda: observer.view().listening)
+    ros.probe.destroy_subscription(listener)
+    ros.until(lambda: not observer.view().listening)
 
 
 def test_messages_that_nobody_takes_wake_nobody(ros, node, observer):

@@ -5,11 +5,14 @@ import threading
 import pytest
 from harness import Ros
 from lifecycle_msgs.srv import ChangeState, GetState
+from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from ros_rl.nodes.base import StackNode
+from ros_rl.nodes.messages import LATCHED_QOS
 from ros_rl.nodes.operator import Operator
 from ros_rl.nodes.parameters import WEB_NODE
+from ros_rl.web.record import WORDS
 
 
 @pytest.fixture
@@ -218,3 +221,60 @@ def test_a_node_that_refuses_is_named(ros, ask):
     assert ask("stop")[-1] == (
         "the policy is not stopped: policy_node refuses; its log says why; the task is not stopped: task_node refuses; its log says why"
     )
+
+
+@pytest.fixture
+def record(ros, ask):
+    """Gives a test a function that presses a button of the record panel and returns the last thing said."""
+
+    def record(word: str, instruction: str = "") -> str:
+        said: list[str] = []
+        ask.operator.actions.record(word, instruction, said.append)
+        ros.until(lambda: len(said) > 1 and not ask.operator._busy.locked())
+        return said[-1]
+
+    return record
+
+
+def offer(ros, name: str, success: bool, message: str = "") -> list[str]:
+    """Offers a service and returns a list that grows by its calls."""
+    asked: list[str] = []
+
+    def answer(_, response):
+        asked.append(name)
+        response.success, response.message = success, message
+        return response
+
+    ros.probe.create_service(Trigger, name, answer)
+    return asked
+
+
+def test_without_a_recorder_and_a_task_it_is_said_who_is_missing(record):
+    assert record("start") == "nobody offers recorder/start"
+
+
+def test_a_task_node_that_judges_is_told_and_the_recorder_follows_it(ros, ask, record):
+    task, recorder = offer(ros, "task/success", True), offer(ros, "recorder/success", True)
+    ros.until(lambda: ask.operator._task["success"].service_is_ready() and ask.operator._recorder["success"].service_is_ready())
+    assert record("success") == "done"
+    assert (task, recorder) == (["task/success"], [])
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_recorder_is_told_itself_where_no_task_judges(ros, ask, record, word):
+    task = offer(ros, f"task/{word}", False, "no episode runs") if word != "stop" else ["none"]
+    recorder = offer(ros, f"recorder/{word}", True, "episode 3")
+    ros.until(lambda: ask.operator._recorder[word].service_is_ready())
+    ros.until(lambda: word == "stop" or ask.operator._task[word].service_is_ready())
+    told = ros.hear(String, "task/instruction", LATCHED_QOS)
+    assert record(word, "fold the towel") == "episode 3"
+    assert len(task) == len(recorder) == 1
+    if word == "start":
+        ros.until(lambda: told)
+    assert [message.data for message in told] == (["fold the towel"] if word == "start" else [])
+
+
+def test_why_the_task_refuses_is_said_where_there_is_no_recorder(ros, ask, record):
+    offer(ros, "task/failure", False, "no episode runs")
+    ros.until(lambda: ask.operator._task["failure"].service_is_ready())
+    assert record("failure") == "no episode runs; nobody offers recorder/failure"

@@ -1,19 +1,25 @@
 """Tests of ros_rl.nodes.safety_node: the filter that the parameters name acts on every command, and says what it did."""
 
+import json
+
 import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
 from harness import value
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
+from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory
 
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import JointCommand
-from ros_rl.nodes.messages import COMMAND_QOS, to_joint_state, to_trajectory
+from ros_rl.nodes.messages import CLAIM_QOS, COMMAND_QOS, to_joint_state, to_trajectory
 from ros_rl.nodes.safety_node import SafetyNode
+from ros_rl.robots.spec import load_robot
 from ros_rl.safety.interface import SafetyReport
 from ros_rl.safety.prior import load_prior
+
+ARM = load_robot("arm")
 
 
 class Halving:
@@ -70,6 +76,101 @@ def test_the_filter_of_that_name_acts_and_its_interventions_are_counted(ros, sen
     assert value(status[-1], "margin") == "0.25"
 
 
+class Alone:
+    """The safety node of the arm, between a test's measurements, actions and claims."""
+
+    def __init__(self, ros, **arguments):
+        self._ros = ros
+        given = {"tasks": "arm_circle", "teleop_timeout": 10.0, "use_sim_time": "false", **arguments}
+        self.node = ros.up("arm", without=("hardware_node", "policy_node", "task_node"), **given)["safety_node"]
+        self.commands = ros.hear(JointTrajectory, "joint_command")
+        self.heard = []  # stamps of actions that the node has taken
+        self.node.trace = lambda place, stamp: self.heard.append(stamp)
+        self._states = ros.probe.create_publisher(JointState, "joint_states", COMMAND_QOS)
+        self._actions = ros.probe.create_publisher(JointTrajectory, "policy/action", COMMAND_QOS)
+        self._claims = ros.probe.create_publisher(String, "teleop/engaged", CLAIM_QOS)
+        ros.until(lambda: self._actions.get_subscription_count() and self._claims.get_subscription_count())
+
+    @property
+    def takeover(self):
+        return self.node._takeover
+
+    def claim(self, state, mode):
+        """Claims the robot, and waits until it is in that mode."""
+        self._claims.publish(String(data=json.dumps({"device": "mine", "state": state})))
+        self._ros.until(lambda: (self.takeover._claim, self.takeover.mode) == (state, mode))
+
+    def look(self, stamp, position=ARM.home):
+        """Shows the arm, and waits until the node has seen it."""
+        self._ros.until(self._states.get_subscription_count)
+        zero = np.zeros_like(position)
+        self._states.publish(to_joint_state(stamp, list(ARM.measured_names), position, zero, zero))
+        self._ros.until(lambda: self.node._observation is not None and self.node._observation.stamp == stamp)
+
+    def act(self, stamp, position=ARM.home):
+        """Sends an action of the policy, and waits until the node has taken it."""
+        count = len(self.heard)
+        command = JointCommand(ARM.joint_names, position[: len(ARM.joints)], stamp, "test")
+        self._actions.publish(to_trajectory(command, "position"))
+        self._ros.until(lambda: len(self.heard) > count)
+
+    def sent(self, count):
+        """Returns source and positions of the last command, once there are exactly that many."""
+        self._ros.until(lambda: len(self.commands) >= count)
+        assert len(self.commands) == count
+        return self.commands[-1].header.frame_id, list(self.commands[-1].points[0].positions)
+
+
+ARM_MOVED = ARM.home + 0.01  # m, rad
+
+
+def test_c6_a_safety_node_that_starts_anew_takes_the_robot_from_nobody(ros):
+    alone = Alone(ros)
+    alone.claim("holding", "hold")
+    alone.look(0.5)
+    home, moved = (list(position[: len(ARM.joints)]) for position in (ARM.home, ARM_MOVED))
+    assert alone.sent(1) == ("teleop:mine", home)
+    ros.change("safety_node", "deactivate", "activate")
+    assert alone.takeover.mode == "hold"
+    alone.act(0.5)
+    alone.look(0.51, ARM_MOVED)
+    assert alone.sent(2) == ("teleop:mine", moved)  # no target is left over that it would go back to
+    ros.change("safety_node", "deactivate")
+    alone.claim("released", "hand_back")  # nor does an inactive one miss that it is given back
+
+
+def test_a_robot_that_is_claimed_gets_no_command_of_the_policy_before_its_first_observation(ros):
+    alone, diagnostics = Alone(ros), ros.diagnostics()
+    alone.claim("engaged", "hold")
+    alone.act(0.5)
+    alone.claim("released", "hand_back")
+    alone.act(0.51)
+    assert alone.sent(1)[0] == "test"
+    assert alone.takeover.mode == "policy"
+    ros.until(lambda: diagnostics("safety_node").message == "active")
+
+
+def test_in_lock_step_letting_go_answers_the_observation_that_waits(ros):
+    alone = Alone(ros, lockstep=True)
+    alone.claim("engaged", "hold")
+    alone.look(0.5)
+    assert not alone.commands
+    alone.claim("holding", "hold")
+    assert alone.sent(1)[0] == "teleop:mine"
+
+
+def test_in_lock_step_an_action_that_overtakes_its_observation_waits_for_it_while_the_robot_is_handed_back(ros):
+    alone = Alone(ros, lockstep=True)
+    alone.claim("holding", "hold")
+    alone.look(0.5)
+    alone.claim("released", "hand_back")
+    alone.act(0.505, ARM_MOVED)
+    assert alone.takeover.mode == "hand_back"
+    assert len(alone.commands) == 1
+    alone.look(0.505, ARM_MOVED)
+    assert alone.sent(2)[0] == "teleop:mine"
+
+
 class Bench:
     """The safety node of the cart-pole, with the safe prior that ships, between a test's measurements and actions."""
 
@@ -86,7 +187,20 @@ class Bench:
         self._states = ros.probe.create_publisher(JointState, "joint_states", COMMAND_QOS)
         self._actions = ros.probe.create_publisher(JointTrajectory, "policy/action", COMMAND_QOS)
         ros.until(lambda: self._states.get_subscription_count() and self._actions.get_subscription_count())
+        self._claims = ros.probe.create_publisher(String, "teleop/engaged", CLAIM_QOS)
+        self._person = ros.probe.create_publisher(JointTrajectory, "teleop/action", COMMAND_QOS)
+        ros.until(lambda: self._claims.get_subscription_count() and self._person.get_subscription_count())
         self._stamp = 0.0
+
+    def claim(self, state: str, mode: str) -> None:
+        """Claims the robot for a person, and waits until it is in that mode."""
+        self._claims.publish(String(data=json.dumps({"device": "mine", "state": state})))
+        self._ros.until(lambda: (self.node._takeover._claim, self.node._takeover.mode) == (state, mode))
+
+    def lead(self, force: float) -> None:
+        """Commands a force for the person, which acts from the next measurement on."""
+        self._person.publish(to_trajectory(JointCommand(("slider",), np.array([force]), self._stamp, "mine"), "effort"))
+        self._ros.until(lambda: self.node._takeover._wanted is not None and self.node._takeover._wanted[0] == force)
 
     def show(self, x: float) -> None:
         """Shows the cart at x m with its pole upright and at rest."""
@@ -252,6 +366,65 @@ def test_an_activation_is_a_new_episode(ros):
     status = bench.status("active")
     assert "margin" not in [entry.key for entry in status.values]
     assert bench.ask(0.45, 3.0) == 3.0
+
+
+def test_the_filter_acts_on_a_person_s_commands_too(ros):
+    bench = Bench(ros, teleop_timeout=10.0)
+    bench.ask(0.1, 3.0)
+    bench.claim("engaged", "hold")
+    bench.look(0.1)
+    bench.lead(2.0)
+    bench.look(0.1)
+    assert bench.forces(3) == [3.0, 0.0, 2.0]
+    bench.look(0.55)
+    assert bench.forces(4)[3] == pytest.approx(0.55 * GAIN)
+    bench.status("active", interventions=1)
+    assert {command.header.frame_id for command in bench.commands[1:]} == {"teleop:mine"}
+
+
+def test_a_person_s_commands_end_with_the_observations_and_come_again_with_them(ros):
+    bench = Bench(ros, teleop_timeout=10.0)
+    bench.ask(0.1, 3.0)
+    bench.claim("engaged", "hold")
+    bench.look(0.2)
+    bench.lead(2.0)
+    assert bench.forces(2) == [3.0, 0.0]
+    del bench.commands[:]
+    bench.tick(2.1)
+    bench.claim("holding", "hold")
+    # What the filter and what the person do is both said.
+    bench.status("the safe action acts: no observation comes; teleoperation: the dead-man switch of 'mine' is released")
+    for _ in range(5):
+        bench.tick(1.0)
+    bench.status("sends no command: no observation comes; teleoperation: ")
+    assert bench.forces(5) == pytest.approx([0.2 * GAIN] * 5)
+    bench.claim("engaged", "hold")
+    bench.lead(1.0)
+    bench.look(0.1)
+    assert bench.forces(6)[5:] == [1.0]
+
+
+def test_a_policy_that_answers_after_the_safe_action_has_gets_the_robot_back(ros):
+    bench, heard = Bench(ros, teleop_timeout=10.0), []
+    bench.node.trace = lambda place, stamp: heard.append(stamp)
+    bench.ask(0.1, 3.0)
+    bench.claim("engaged", "hold")
+    bench.look(0.1)
+    bench.claim("released", "hand_back")
+    bench.tick(1.0)
+    for _ in range(3):  # the policy hiccups
+        bench.look(0.1)
+        bench.tick(1.0)
+    assert bench.node._takeover.mode == "hand_back"
+    assert bench.status("the safe action acts: no action comes").level == DiagnosticStatus.WARN
+    for _ in range(5):  # it answers every observation just after the timer
+        bench.look(0.1)
+        bench.tick(1.0)
+        count = len(heard)
+        bench.propose(2.0)
+        ros.until(lambda count=count: len(heard) > count)
+    assert bench.node._takeover.mode == "policy"
+    assert bench.commands[-1].points[0].effort[0] == 2.0
 
 
 @pytest.mark.parametrize("name", ["autosafe", "simplex", "cbf"])

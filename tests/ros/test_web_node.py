@@ -9,23 +9,30 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 import yaml
+from diagnostic_msgs.msg import DiagnosticStatus
+from geometry_msgs.msg import Twist
 from harness import Ros, graph_of, run_node, value
 from page_client import PageClient
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
+from trajectory_msgs.msg import JointTrajectory
 
 from ros_rl.bringup import BRINGUPS
 from ros_rl.nodes.web_node import WebNode
 from ros_rl.paths import share_dir
+from ros_rl.robots.model import RobotModel
+from ros_rl.robots.spec import load_robot
 from ros_rl.web.page import RELEASE
 
+SPEC = load_robot("arm")
 ROW = "<td>{}</td><td>{}</td>"
-READ = ("joint_states", "joint_command", "sim/privileged", "safety/status", "task/state", "diagnostics")
+READ = ("joint_states", "joint_command", "sim/privileged", "safety/status", "task/state", "recorder/status", "diagnostics")
+PATIENT = {"device_timeout": 10.0, "teleop_timeout": 10.0}  # nothing is lost because a machine is busy
 
 
 def up(ros: Ros, bringup: str = "arm", without: tuple[str, ...] = ("task_node",), **arguments: object) -> tuple[dict, WebNode]:
     """Starts a bring-up with a page in this process."""
-    nodes = ros.up(bringup, without, **arguments)
+    nodes = ros.up(bringup, (*without, "web_node"), **arguments)
     described = graph_of(bringup, web=True, web_port=0, **arguments)
     web = ros.add(WebNode(namespace="/test", parameter_overrides=_overrides(**described.nodes[-1].parameters)))
     return nodes, web
@@ -177,6 +184,91 @@ def test_a_robot_without_gains_which_cannot_be_simulated_is_shown(ros, tmp_path)
     web = ros.add(WebNode(namespace="/test", parameter_overrides=overrides))
     with PageClient(web.url) as page:
         ros.until(lambda: page.says("arm: no joint states yet"))
+
+
+def test_the_first_page_moves_the_arm_the_second_is_told_and_a_hidden_page_holds_it(ros):
+    _, web = up(ros, tasks="arm_circle", teleop="browser", **PATIENT)
+    statuses, commands = ros.hear(DiagnosticStatus, "safety/status"), ros.hear(JointTrajectory, "joint_command")
+
+    def control() -> str:
+        return value(statuses[-1], "control") if statuses else ""
+
+    with PageClient(web.url, visible=True) as first, PageClient(web.url, visible=True) as second:
+        ros.until(lambda: first.number is not None and second.number is not None and commands)
+        assert first.number != second.number
+        numbers = first.number, second.number
+        pressing(ros, first, "take over", f"page {numbers[0]} has the robot")
+        ros.until(lambda: control() == "teleop")
+        assert commands[-1].header.frame_id == "teleop:browser" and value(statuses[-1], "intervention") == "true"
+        pressing(ros, second, "take over", f"page {numbers[1]}: page {numbers[0]} has the robot")
+        model, arm = RobotModel(SPEC), commands[-1]
+        before = model.frame_pose(SPEC.tool_frame, np.array(arm.points[0].positions)).position
+        first.keys = "r"
+
+        def risen() -> float:
+            return model.frame_pose(SPEC.tool_frame, np.array(commands[-1].points[0].positions)).position[2] - before[2]
+
+        ros.until(lambda: risen() > 0.02, "for the tool to rise while the key is held")
+        first.visible = False
+        ros.until(lambda: control() == "hold" and "browser is lost: its page was hidden" in statuses[-1].message)
+        ros.until(lambda: second.says(f"held for page {numbers[0]} · hold · its page was hidden"))
+        first.visible, first.keys = True, "r"
+        there = np.array(commands[-1].points[0].positions)
+        seen = len(commands)
+        ros.until(lambda: len(commands) > seen + 100)
+        assert np.array_equal(commands[-1].points[0].positions, there) and control() == "hold"
+        pressing(ros, second, "take over", f"page {numbers[1]} has the robot · teleop")
+        pressing(ros, second, "give back", "given back to the policy")
+        ros.until(lambda: control() == "policy" and commands[-1].header.frame_id == "arm_circle")
+
+
+def pressing(ros: Ros, page: PageClient, label: str, answer: str) -> None:
+    """Presses until the page gives an answer: the first beats of a page may still be on their way."""
+
+    def answered() -> bool:
+        page.press(label)
+        return page.says(answer)
+
+    ros.until(answered, f"for '{answer}'")
+
+
+def test_a_page_that_is_closed_or_silent_holds_the_robot(ros):
+    _, web = up(ros, tasks="arm_circle", teleop="browser", device_timeout=1.0, teleop_timeout=10.0)
+    statuses = ros.hear(DiagnosticStatus, "safety/status")
+
+    def held_for(reason: str) -> bool:
+        return bool(statuses) and value(statuses[-1], "control") == "hold" and f"browser is lost: {reason}" in statuses[-1].message
+
+    for lose, reason in (
+        (lambda page: setattr(page, "visible", None), "its page fell silent"),
+        (lambda page: page.__exit__(), "its page was closed"),
+        (lambda page: page._beats.close(), "its page was closed"),
+    ):
+        with PageClient(web.url, visible=True) as page:
+            ros.until(lambda page=page: page.number is not None)
+            pressing(ros, page, "take over", f"page {page.number} has the robot")
+            ros.until(lambda: value(statuses[-1], "control") in ("takeover", "teleop"))
+            lose(page)
+            ros.until(lambda reason=reason: held_for(reason), f"for '{reason}'")
+
+
+def test_a_walking_robot_goes_where_the_page_tells_its_policy_and_stops_with_the_page(ros):
+    _, web = up(ros, "quadruped", teleop="browser", linear_speed=0.3, **PATIENT)
+    velocities = ros.hear(Twist, "cmd_vel")
+    with PageClient(web.url, visible=True) as page:
+        ros.until(lambda: page.number is not None)
+        pressing(ros, page, "take over", f"page {page.number} has the robot")
+        page.slide("forward", 0.5)
+        ros.until(lambda: velocities and velocities[-1].linear.x == pytest.approx(0.15))
+    ros.until(lambda: velocities[-1] == Twist())
+
+
+def test_without_a_teleoperation_node_the_page_offers_no_takeover(ros):
+    _, web = up(ros)
+    with PageClient(web.url, visible=True) as page:
+        ros.until(lambda: page.says("arm") and page.says("web_node"))
+        assert page.find(label="Teleoperation", visible=True) is None and page.number is None
+        ros.until(lambda: page.says("nothing records: no recorder node is heard"))
 
 
 def test_the_address_stays_the_same_when_the_node_is_configured_anew(ros):

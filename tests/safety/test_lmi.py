@@ -7,7 +7,7 @@ import pytest
 from scipy.linalg import solve_discrete_are
 
 from ros_rl.errors import UserError
-from ros_rl.safety.lmi import LinearProblem, box_rows, check, synthesise
+from ros_rl.safety.lmi import LinearProblem, box_rows, check, lyapunov_ellipsoid, synthesise
 from ros_rl.safety.prior import CertificateError, InfeasibleSafePrior
 
 # A cart-pole whose gain is known: forward Euler at 30 Hz, state (x, velocity, angle, angular velocity).
@@ -168,3 +168,22 @@ def test_the_box_is_the_largest_about_the_equilibrium_within_the_bounds():
 def test_an_equilibrium_outside_the_box_is_refused(bounds, message):
     with pytest.raises(UserError, match=message):
         box_rows(("glucose", "insulin"), np.array([110.0, 15.0]), bounds)
+
+
+def test_the_ellipsoid_of_a_given_gain_solves_its_lyapunov_equation_and_touches_a_limit(boxed):
+    _, gain = boxed
+    scale = np.array([1.0, 2.5, 0.4, 4.5])
+    problem = replace(KNOWN, inside="box", scale=scale, contraction=0.999)
+    lyapunov = lyapunov_ellipsoid(problem, gain)
+    closed = problem.A + problem.B @ gain
+    left = lyapunov - closed.T @ lyapunov @ closed
+    np.testing.assert_allclose(left / left[0, 0], np.diag(scale**-2.0), atol=1e-7)
+    found = check(problem, lyapunov, gain)
+    assert max(*found.box_reach, *found.action_reach) == pytest.approx(1.0, abs=1e-9)
+    # V falls by s'Ws in a step; relative to V that is least where P is large against W.
+    slowest = np.linalg.eigvals(np.linalg.solve(lyapunov, lyapunov - left)).real.max()
+    assert found.contraction == pytest.approx(slowest, rel=1e-6)
+    with pytest.raises(CertificateError, match=r"contraction is 0\.9\d+, 0\.5 was asked for"):
+        lyapunov_ellipsoid(replace(problem, contraction=0.5), gain)
+    with pytest.raises(InfeasibleSafePrior, match="the feedback does not damp the system, A \\+ B F has the spectral radius 1"):
+        lyapunov_ellipsoid(problem, 0 * gain)

@@ -117,6 +117,33 @@ def test_c6_hand_back_to_a_policy_that_moves_makes_no_step_above_the_limit():
     assert (loop.steps() <= ARM.velocity * ARM.period + 1e-12).all()
 
 
+def test_hand_back_to_a_policy_that_explores_ends():
+    loop, noise = Loop(), np.random.default_rng(0)
+    loop.claim("engaged")
+    loop.run(10, ARM.home[:COUNT])
+    loop.claim("released")
+    for _ in range(600):  # three seconds
+        loop.policy = np.clip(ARM.home[:COUNT] + 0.05 * noise.standard_normal(COUNT), ARM.lower, ARM.upper)
+        loop.tick()
+    assert loop.modes[-1] == "policy"
+    ramp = loop.modes.count("hand_back")
+    assert ramp * ARM.period > 0.9  # it gains speed first
+    assert (loop.steps()[: 10 + ramp] <= ARM.velocity * ARM.period + 1e-12).all()
+
+
+def test_hand_back_to_a_policy_that_pushes_on_a_blocked_arm_ends():
+    loop = Loop()
+    loop.claim("engaged")
+    loop.run(10, ARM.home[:COUNT])
+    loop.claim("released")
+    loop.policy = loop.policy.copy()
+    loop.policy[0] += 2 * ARM.lead[0]
+    for _ in range(600):
+        loop.tick()
+        loop.position = ARM.home.copy()
+    assert loop.modes[-1] == "policy"
+
+
 def test_letting_go_holds_in_the_middle_of_the_ramp_until_engaged_again_or_handed_back():
     loop = Loop()
     leader = ARM.home[:COUNT] + AWAY
@@ -132,6 +159,51 @@ def test_letting_go_holds_in_the_middle_of_the_ramp_until_engaged_again_or_hande
     loop.claim("engaged")
     loop.run(300, leader)
     assert loop.modes[-1] == "teleop"
+    assert (loop.steps() <= ARM.velocity * ARM.period + 1e-12).all()
+
+
+def test_c6_every_takeover_gains_speed_anew():
+    loop = Loop()
+    loop.claim("engaged")
+    loop.run(300, ARM.home[:COUNT])
+    loop.tick(np.full(COUNT, np.nan))  # no command: the robot holds
+    loop.run(21, ARM.home[:COUNT] + AWAY)
+    assert loop.steps().max(axis=0)[0] == pytest.approx(0.1 * ARM.velocity[0] * ARM.period)  # a tenth of a second later
+
+
+def test_c7_an_arm_that_was_moved_while_time_went_on_is_held_where_it_is():
+    loop = Loop()
+    loop.claim("engaged")
+    loop.run(10, ARM.home[:COUNT])
+    loop.claim("holding")
+    loop.time += 10.0  # paused
+    loop.position[0] += 0.04
+    moved = loop.position[:COUNT].copy()
+    np.testing.assert_array_equal(loop.tick().values, moved)
+
+
+def test_c7_the_second_takeover_starts_near_the_robot_as_the_first_did():
+    loop = Loop()
+    loop.claim("engaged")
+    loop.run(3, loop.policy)
+    loop.claim("released")
+    loop.run(3)
+    assert loop.modes[-1] == "policy"
+    loop.policy = ARM.home[:COUNT] + 1.0
+    loop.run(1)
+    loop.position = ARM.home.copy()
+    loop.claim("engaged")
+    loop.tick()
+    assert (np.abs(loop.commands[-1].values - ARM.home[:COUNT]) <= ARM.lead + 1e-12).all()
+
+
+def test_c7_an_arm_that_is_pushed_away_while_held_makes_no_step_above_the_limit():
+    loop = Loop()
+    loop.claim("engaged")
+    loop.run(10, ARM.home[:COUNT])
+    loop.claim("released")
+    loop.position[:COUNT] += 1.5 * ARM.lead
+    loop.run(1)
     assert (loop.steps() <= ARM.velocity * ARM.period + 1e-12).all()
 
 
@@ -194,6 +266,36 @@ def test_another_device_takes_over_from_one_that_is_lost():
     assert (loop.takeover.device, loop.takeover.mode) == ("joy", "teleop")
 
 
+def test_whoever_holds_a_robot_that_nobody_has_keeps_it():
+    loop = Loop()
+    loop.run(5)
+    loop.claim("holding")  # this process was started anew, the device was not
+    loop.policy = ARM.home[:COUNT] + AWAY
+    loop.run(20)
+    assert (loop.takeover.device, loop.takeover.mode) == ("leader", "hold")
+    np.testing.assert_array_equal(loop.commands[-1].values, ARM.home[:COUNT])
+    loop.claim("released")
+    assert loop.takeover.mode == "hand_back"
+
+
+def test_a_device_that_had_to_wait_does_not_hold_the_robot_once_it_is_handed_back():
+    loop = Loop()
+    loop.claim("engaged")
+    loop.claim("engaged", "joy")  # in vain
+    loop.claim("holding", "joy")
+    loop.claim("released")
+    loop.claim("holding", "joy")
+    assert loop.takeover.mode == "hand_back"
+    loop.claim("released", "joy")  # from now on it is as any other
+    loop.claim("holding", "joy")
+    assert (loop.takeover.device, loop.takeover.mode) == ("joy", "hold")
+    loop.time += 1.0
+    loop.claim("engaged")  # joy is lost
+    loop.claim("released")
+    loop.claim("holding", "joy")
+    assert loop.takeover.mode == "hand_back"
+
+
 BAD = {
     "not finite": (lambda values, names: (np.where(np.arange(COUNT) == 3, np.nan, values), names), "the command for joint4 is not finite"),
     "infinite": (lambda values, names: (np.where(np.arange(COUNT) == 0, np.inf, values), names), "the command for joint1 is not finite"),
@@ -221,6 +323,27 @@ def test_c1_c2_what_is_no_command_is_rejected_whole_and_the_robot_held(case):
     loop.run(300, leader)  # a usable one ramps in anew
     assert loop.modes[-1] == "teleop"
     assert (loop.steps() <= ARM.velocity * ARM.period + 1e-12).all()
+
+
+def test_c1_a_measured_position_that_is_not_finite_holds_the_last_target():
+    loop = Loop()
+    loop.claim("engaged")
+    loop.run(300, ARM.home[:COUNT] + 0.5 * AWAY)
+    held = loop.commands[-1].values
+    loop.position[0] = np.nan
+    np.testing.assert_array_equal(loop.tick(ARM.home[:COUNT]).values, held)
+    assert (loop.modes[-1], loop.takeover.reason(loop.time)) == ("hold", "the measured position of joint1 is not finite")
+    loop.run(300, ARM.home[:COUNT])
+    assert loop.modes[-1] == "teleop"
+    assert (loop.steps() <= ARM.velocity * ARM.period + 1e-12).all()
+
+
+def test_c1_a_takeover_begins_with_the_policy_s_target_where_nobody_knows_where_the_robot_is():
+    loop = Loop()
+    loop.run(3)
+    loop.claim("engaged")
+    loop.position[0] = np.nan
+    np.testing.assert_array_equal(loop.tick().values, loop.policy)
 
 
 def test_c8_stale_commands_are_discarded_by_their_stamp():
@@ -285,6 +408,52 @@ def test_s5_time_that_jumps_back_starts_from_where_the_robot_is():
     assert loop.takeover.mode == "teleop"
 
 
+def test_s5_a_reset_that_repeats_the_stamp_starts_from_where_the_robot_is():
+    takeover = Takeover(ARM, timeout=0.5)
+    takeover.claim("leader", "engaged", 0.0)
+    for position in (ARM.home, ARM.home + 0.1):
+        takeover.observe(Observation(0.0, position, *2 * [np.zeros_like(position)]))
+        command = takeover.command(0.0)
+        np.testing.assert_array_equal(command.values, position[:COUNT])
+        takeover.sent(command)
+
+
+def test_s5_a_hand_back_goes_on_within_a_second_after_time_has_jumped_back():
+    loop = Loop()
+    loop.time = 10.0
+    loop.claim("engaged")
+    loop.run(300, ARM.home[:COUNT] + AWAY)
+    loop.claim("released")
+    loop.run(3)
+    assert loop.modes[-1] == "hand_back"
+    loop.time = 0.0
+    loop.run(300)
+    assert loop.modes[-1] == "policy"
+
+
+def test_c1_an_action_that_is_none_goes_on_to_the_guard_and_ends_no_hand_back():
+    loop = Loop()
+    loop.claim("engaged")
+    loop.run(10, loop.policy)
+    loop.claim("released")
+    loop.time += ARM.period
+    action = JointCommand(ARM.joint_names, np.full(COUNT, np.nan), loop.time, "policy")
+    assert loop.takeover.hand_back(action) is action
+    assert loop.takeover.mode == "hand_back"
+
+
+def test_a_restart_starts_from_where_the_robot_is_and_takes_it_from_nobody():
+    loop = Loop()
+    loop.claim("engaged")
+    loop.run(300, ARM.home[:COUNT] + AWAY)
+    loop.takeover.restart()
+    assert loop.takeover.mode == "hold"
+    loop.position = ARM.home.copy()
+    np.testing.assert_array_equal(loop.tick().values, ARM.home[:COUNT])
+    loop.tick(ARM.home[:COUNT] + AWAY)
+    assert loop.modes[-1] == "takeover"
+
+
 def test_in_lock_step_an_engaged_device_is_waited_for_and_only_its_answer_counts():
     takeover = Takeover(ARM, timeout=0.5, lockstep=True)
     observation = Loop().observation
@@ -298,6 +467,19 @@ def test_in_lock_step_an_engaged_device_is_waited_for_and_only_its_answer_counts
     assert not takeover.waits(0.005)
 
 
+def test_who_is_waited_for_in_vain_is_said():
+    takeover = Takeover(ARM, timeout=0.5, lockstep=True)
+    takeover.claim("leader", "engaged", 0.0)
+    takeover.observe(Loop().observation)
+    assert takeover.reason(0.4) == ""
+    assert takeover.reason(0.6) == "waits for 'leader', which has been silent for more than 0.5 s"
+    takeover.claim("leader", "released", 0.6)
+    assert takeover.reason(1.0) == ""
+    assert takeover.reason(1.2) == "the policy has not answered since 'leader' handed back"
+    takeover.hand_back(JointCommand(ARM.joint_names, ARM.home[:COUNT] + AWAY, 0.0, "policy"))
+    assert (takeover.mode, takeover.reason(1.2)) == ("hand_back", "")
+
+
 def test_the_same_observation_again_gets_the_same_answer():
     loop = Loop()
     loop.claim("engaged")
@@ -305,6 +487,26 @@ def test_the_same_observation_again_gets_the_same_answer():
     assert loop.takeover.command(loop.time) is loop.commands[-1]
     loop.claim("released")
     assert loop.takeover.hand_back(JointCommand(ARM.joint_names, loop.policy, loop.time, "policy")) is None
+
+
+def test_an_action_of_another_time_does_not_keep_the_hand_back_from_ending():
+    loop = Loop()
+    loop.claim("engaged")
+    loop.run(10, loop.policy)
+    loop.claim("released")
+    for stamp in (loop.time + 1e6, loop.time - 10.0, float("nan")):
+        assert loop.takeover.hand_back(JointCommand(ARM.joint_names, loop.policy, stamp, "policy")) is None
+    loop.run(1)
+    assert loop.modes[-1] == "policy"
+
+
+def test_hand_back_before_the_first_observation_lets_the_policy_act_at_once():
+    takeover = Takeover(ARM, timeout=0.5)
+    takeover.claim("leader", "engaged", 0.0)
+    takeover.claim("leader", "released", 0.1)
+    action = JointCommand(ARM.joint_names, ARM.home[:COUNT], 5.0, "policy")
+    assert takeover.hand_back(action) is action
+    assert takeover.mode == "policy"
 
 
 def test_an_effort_controlled_robot_is_held_by_its_hold_command():
@@ -336,3 +538,5 @@ def test_the_guard_has_nothing_to_cut_in_a_takeover():
 def test_an_unknown_claim_is_refused():
     with pytest.raises(UserError, match="unknown claim 'engage', did you mean 'engaged'"):
         Takeover(ARM, timeout=0.5).claim("joy", "engage", 0.0)
+    with pytest.raises(UserError, match="needs a name"):
+        Takeover(ARM, timeout=0.5).claim("", "engaged", 0.0)

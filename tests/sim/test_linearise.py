@@ -10,7 +10,7 @@ from ros_rl.errors import UserError
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.build import build
 from ros_rl.sim.coordinates import POSITIONS, Coordinates
-from ros_rl.sim.linearise import differences, rigid_body, semi_implicit, zero_order_hold
+from ros_rl.sim.linearise import differences, regress, rigid_body, semi_implicit, zero_order_hold
 from ros_rl.sim.plant import Plant
 
 CART = ("joint_position.slider", "joint_velocity.slider", "joint_position.pole", "joint_velocity.pole")
@@ -100,6 +100,34 @@ def test_differences_find_the_slopes_of_any_system():
     found = differences(step, np.array([1e-4, 1e-3]), np.array([1e-4]))
     np.testing.assert_allclose(found[0], a, atol=2e-6)
     np.testing.assert_allclose(found[1], b, atol=1e-9)
+
+
+def test_a_regression_finds_the_model_that_made_the_steps_whatever_the_units():
+    draw = np.random.default_rng(0)
+    a, b = draw.normal(size=(3, 3)), draw.normal(size=(3, 2))
+    states, inputs = draw.normal(size=(200, 3)) * [1.0, 1e-4, 1e3], draw.normal(size=(200, 2))
+    for found, expected in zip(regress(states, inputs, states @ a.T + inputs @ b.T), (a, b), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-8)
+    noise = draw.normal(size=(200, 3))
+    noisy_a, noisy_b = regress(states, inputs, states @ a.T + inputs @ b.T + noise)
+    left = states @ (a - noisy_a).T + inputs @ (b - noisy_b).T + noise
+    np.testing.assert_allclose(left.T @ np.hstack([states, inputs]) / [1.0, 1e-4, 1e3, 1.0, 1.0], 0.0, atol=1e-8)  # orthogonal to all
+
+
+@pytest.mark.parametrize(
+    ("steps", "spoil", "message"),
+    [
+        (4, 1.0, "4 steps tell 4 of 5 states and inputs apart"),
+        (50, np.nan, "a state or an input is not finite"),
+        (50, 0.0, "50 steps tell 4 of 5"),
+    ],
+)
+def test_steps_that_do_not_tell_a_model_are_refused(steps, spoil, message):
+    draw = np.random.default_rng(0)
+    states, inputs = draw.normal(size=(steps, 3)), draw.normal(size=(steps, 2))
+    states[:, 1] *= spoil
+    with pytest.raises(UserError, match=message):
+        regress(states, inputs, states)
 
 
 def test_a_hold_of_a_double_integrator_is_the_closed_form():

@@ -7,6 +7,7 @@ from ros_rl.errors import UserError
 from ros_rl.hardware.interface import Observation
 from ros_rl.teleop.joy import DIRECTIONS, MAPPINGS, Axis, Joy, JoyMapping, read_mapping
 
+FRAMES = ("base", "tool")
 NOTHING = Observation(0.0, np.zeros(0), np.zeros(0), np.zeros(0))
 
 
@@ -77,13 +78,18 @@ def test_a_button_counts_when_it_goes_down_and_once():
 def test_gripper_buttons():
     joy = Joy(MAPPINGS["gamepad"], 0.2, 0.8)
     axes = [0.0] * 8
-    assert read(joy, axes, pad()).gripper is None
-    assert read(joy, axes, pad(_0=1)).gripper == 0.0
-    assert read(joy, axes, pad()).gripper == 0.0
-    assert read(joy, axes, pad(_1=1)).gripper == 1.0
+    assert read(joy, axes, pad(_5=1)).gripper is None
+    assert read(joy, axes, pad(_5=1, _0=1)).gripper == 0.0
+    assert read(joy, axes, pad(_5=1)).gripper == 0.0
+    assert read(joy, axes, pad(_5=1, _1=1)).gripper == 1.0
+    assert read(joy, axes, pad()).gripper is None  # let go: as it is from now on
+    assert read(joy, axes, pad(_0=1)).gripper is None
+    assert read(joy, axes, pad(_5=1)).gripper is None
     toggled = Joy(MAPPINGS["spacemouse"], 0.2, 0.8)
     found = [read(toggled, [0.0] * 6, [pushed, 0]).gripper for pushed in (0, 1, 1, 0, 1, 0, 1)]
     assert found == [None, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0]
+    assert read(toggled, [0.0] * 6, [0, 0], now=2.0).gripper is None
+    assert read(toggled, [0.0] * 6, [1, 0], now=3.0).gripper == 1.0  # it was left closed
 
 
 @pytest.mark.parametrize(
@@ -113,7 +119,7 @@ GOOD = "axes:\n  x: {index: 1, sign: -1}\ndead_man: 5\nbuttons:\n  success: 3\nd
 def test_a_mapping_from_a_file(tmp_path):
     path = tmp_path / "pad.yaml"
     path.write_text(GOOD)
-    sample = read(Joy(read_mapping(str(path)), 0.5, 1.0), [9.0, 0.5], [0] * 6)
+    sample = read(Joy(read_mapping(str(path), FRAMES), 0.5, 1.0), [9.0, 0.5], [0] * 6)
     np.testing.assert_allclose(sample.twist, [-0.25, 0, 0, 0, 0, 0])
     assert sample.frame == "tool"
 
@@ -128,17 +134,21 @@ def test_a_mapping_from_a_file(tmp_path):
         ("success: 3", "success: 5", 5, "button 5 is 'dead_man' already, it cannot be 'success' too"),
         ("deadzone: 0.0", "deadzone: 1.0", 6, "deadzone"),
         ("expo: 0.0", "expo: .nan", 7, "expo"),
+        ("\n  x: {index: 1, sign: -1}", " {}", 1, "no axis moves the tool"),
+        ("sign: -1}", "sign: -1}\n  y: {index: 1}", 3, "axis 1 is 'x' already, it cannot be 'y' too"),
+        ("dead_man: 5", "dead_man: 5\ngripper: 0\nopen: 1", 4, "either one button 'gripper', or 'open' and 'close'"),
+        ("frame: tool", "frame: tol", 8, "unknown frame 'tol', did you mean 'tool'? (known: base, tool)"),
     ],
 )
 def test_a_mistake_in_a_mapping_is_named_with_its_line(tmp_path, old, new, line, problem):
     path = tmp_path / "pad.yaml"
     path.write_text(GOOD.replace(old, new))
     with pytest.raises(UserError) as caught:
-        read_mapping(str(path))
+        read_mapping(str(path), FRAMES)
     assert str(caught.value).startswith(f"{path}:{line}: ")
     assert problem in str(caught.value)
 
 
 def test_an_unknown_mapping_lists_those_that_ship():
     with pytest.raises(UserError, match=r"unknown joy_mapping 'pad' \(known: gamepad, spacemouse, or a path to a YAML file\)"):
-        read_mapping("pad")
+        read_mapping("pad", FRAMES)

@@ -2,7 +2,9 @@
 
 import os
 import pty
+import select
 import termios
+import tty
 from contextlib import suppress
 
 import numpy as np
@@ -46,6 +48,17 @@ def test_the_terminal_is_as_before_once_it_is_closed(terminal):
     assert termios.tcgetattr(terminal[1]) == before
 
 
+def test_what_was_typed_before_does_not_count(terminal):
+    tty.setcbreak(terminal[1])
+    os.write(terminal[0], b"w12")
+    assert select.select([terminal[1]], [], [], 60.0)[0]  # they are there
+    keyboard = Keyboard(0.2, 0.8, terminal[1])
+    keyboard.open()
+    sample = keyboard.read(NOTHING, 0.0)
+    keyboard.close()
+    assert (sample.engaged, sample.pressed) == (False, ())
+
+
 @pytest.mark.parametrize(
     ("keys", "twist"),
     [
@@ -71,6 +84,24 @@ def test_arrows_and_function_keys_are_not_taken_for_their_letters(terminal, keyb
     assert not keyboard.read(NOTHING, 0.0).engaged
 
 
+@pytest.mark.parametrize("parts", [(b"\x1b", b"[D"), (b"\x1b[", b"1;5", b"D"), (b"\x1bO", b"D"), (b"\x1b[<0;35;12M\x1b[?1;2c",)])
+def test_what_a_terminal_sends_in_parts_or_by_itself_is_no_key(terminal, keyboard, parts):
+    for count, part in enumerate(parts):
+        os.write(terminal[0], part)
+        sample = keyboard.read(NOTHING, 0.01 * count)
+        assert (sample.engaged, sample.pressed) == (False, ())
+    os.write(terminal[0], b"d")
+    assert keyboard.read(NOTHING, 0.1).twist[1] == -0.2
+
+
+def test_escape_alone_swallows_no_key_that_comes_later(terminal, keyboard):
+    os.write(terminal[0], b"\x1b")
+    assert not keyboard.read(NOTHING, 0.0).engaged
+    assert not keyboard.read(NOTHING, 0.1).engaged
+    os.write(terminal[0], b"d")
+    assert keyboard.read(NOTHING, 0.2).twist[1] == -0.2
+
+
 def test_space_lets_go_and_h_hands_back(terminal, keyboard):
     os.write(terminal[0], b"w")
     assert keyboard.read(NOTHING, 0.0).engaged
@@ -92,6 +123,10 @@ def test_other_keys_press_buttons_and_the_gripper(terminal, keyboard):
     assert (sample.pressed, sample.engaged, sample.gripper) == ((), True, 0.0)
     os.write(terminal[0], b"g")
     assert keyboard.read(NOTHING, 0.2).gripper == 1.0
+    os.write(terminal[0], b"g w")
+    assert keyboard.read(NOTHING, 0.3).gripper is None  # let go, and engaged anew: as it is
+    os.write(terminal[0], b"g")
+    assert keyboard.read(NOTHING, 0.4).gripper == 1.0  # it was left closed
 
 
 def test_a_terminal_that_closes_is_a_lost_device(terminal, keyboard):

@@ -1,5 +1,7 @@
 """Tests of ros_rl.teleop.leader: readings become joints of the robot by a calibration file, whose mistakes are named."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -59,6 +61,7 @@ def test_a_sample_is_as_old_as_the_older_of_joints_and_switch(path):
     [
         (NAMES[1:], READINGS[1:], "the leader lacks base; it has joint2"),
         (["bass", *NAMES[1:]], READINGS, "the leader lacks base; it has bass"),
+        ([*NAMES, "base"], [*READINGS, 0.0], "the leader tells base twice"),
         (NAMES, READINGS[1:], "8 names and 7 positions"),
         (NAMES, [float("nan"), *READINGS[1:]], "'base' reads nan, outside of its range -3 to 3"),
         (NAMES, [*READINGS[:-1], 1.3], "'trigger' reads 1.3000, outside of its range 0.2 to 1.2"),
@@ -86,6 +89,7 @@ def test_c1_c2_a_joint_state_that_does_not_fit_is_refused_whole(path, names, rea
         ("sign: -1, offset", "sign: -2, offset", 3, "joints.base.sign"),
         ("offset: 0.5", "offset: .nan", 3, "joints.base.offset"),
         ("offset: 0.5", "ofset: 0.5", 3, "unknown key 'joints.base.ofset'"),
+        ("stretch: true", "stretch: true, offset: 0.1", 10, "'trigger' is stretched over its range, which leaves nothing for an offset"),
         ("  joint3:", "  joint2:", 5, "the key 'joint2' is there twice"),
     ],
 )
@@ -95,6 +99,12 @@ def test_a_mistake_in_a_calibration_is_named_with_its_line(path, old, new, line,
         read_calibration(path, ARM)
     assert str(caught.value).startswith(f"{path}:{line}: ")
     assert problem in str(caught.value)
+
+
+def test_a_joint_without_limits_has_no_range_to_stretch_over(path):
+    joints = tuple(replace(joint, lower=-np.inf, upper=np.inf) if joint.name == "finger_joint1" else joint for joint in ARM.joints)
+    with pytest.raises(UserError, match=r"leader.yaml:10: joint 'finger_joint1' has no limits to stretch the range over"):
+        read_calibration(path, replace(ARM, joints=joints))
 
 
 def test_a_robot_that_takes_no_positions_has_no_leader(tmp_path):

@@ -11,7 +11,7 @@ from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.robots.model import Pose, RobotModel
 from ros_rl.robots.spec import load_robot
 from ros_rl.teleop.device import Sample
-from ros_rl.teleop.mapping import CartesianMapping, JointMapping
+from ros_rl.teleop.mapping import CartesianMapping, JointMapping, VelocityMapping
 
 ARM = load_robot("arm")
 MODEL = RobotModel(ARM)
@@ -77,6 +77,16 @@ def test_a_twist_faster_than_the_speed_is_slowed_down():
     np.testing.assert_allclose(arm.pose.position - HOME.position, 0.05 * (0.4 - ARM.period) * np.array([0, 0.6, 0.8]), atol=2e-3)
 
 
+def test_a_robot_with_a_slow_control_rate_moves_at_the_same_speed_and_makes_up_for_no_gap():
+    arm = Arm(load_robot("arm", 5.0)).run(1.0, twist=np.array([0.0, 0.1, 0.0, 0.0, 0.0, 0.0]))
+    assert arm.pose.position[1] - HOME.position[1] == pytest.approx(0.1 * (1.0 - 0.2), rel=0.1)
+    for spec, longest in ((ARM, 0.05), (load_robot("arm", 5.0), 0.4)):
+        arm = Arm(spec).run(2 * spec.period, twist=np.zeros(6))
+        arm.time += 10.0
+        arm.run(spec.period, twist=np.array([0.0, 0.1, 0.0, 0.0, 0.0, 0.0]))
+        assert arm.pose.position[1] - HOME.position[1] == pytest.approx(0.1 * longest, rel=0.1)
+
+
 def test_a_pose_is_reached_at_the_speed_and_kept():
     goal = Pose(HOME.position + [0.0, 0.1, 0.05], pin.exp3(np.array([0.0, 0.0, 0.3])) @ HOME.rotation)
     arm = Arm(speed=0.25).run(0.3, pose=goal)
@@ -108,7 +118,8 @@ def test_near_a_singularity_the_joints_stay_slower_than_without_damping(name, di
     fastest = []
     for damped in (False, True):
         arm = Arm(spec)
-        arm.mapping._ik._singularity_damping = damped
+        if not damped:
+            arm.mapping._ik._singularity_damping = False
         fastest.append((arm.run(4.0, twist=twist).steps() / spec.velocity / spec.period).max())
     assert fastest[0] == pytest.approx(1.0)  # nothing but the limit holds them
     assert fastest[1] < 0.85
@@ -156,6 +167,58 @@ def test_taps_do_not_let_an_arm_sag_that_gives_way_under_its_load():
         arm.q[:7] -= 0.002
         arm.run(0.01, twist=np.zeros(6))
     np.testing.assert_allclose(arm.commands[-1], first, atol=1e-4)
+
+
+def policy(values, stamp):
+    return JointCommand(ARM.joint_names[::-1], np.asarray(values)[::-1], stamp, "policy")
+
+
+def test_c6_a_restart_goes_back_to_nothing_that_was_commanded_before():
+    arm = Arm().run(0.5, twist=np.array([0.0, 0.1, 0.0, 0.0, 0.0, 0.0]), gripper=0.0)
+    arm.q[:COUNT] += 0.9 * ARM.lead  # by the policy, to which the robot was given back
+    moved = arm.q[:COUNT].copy()
+    arm.mapping.restart(None)
+    arm.run(ARM.period, twist=np.zeros(6))
+    np.testing.assert_array_equal(arm.commands[-1], moved)
+
+
+def test_a_takeover_keeps_the_grip_of_the_policy_and_does_not_let_the_arm_sag():
+    arm = Arm()
+    arm.q[GRIPPER] = 0.0195  # a block is between the fingers
+    sent = ARM.home[:COUNT] + np.where(np.arange(COUNT) == GRIPPER, -0.04, 0.5 * ARM.lead)
+    arm.mapping.restart(policy(sent, -ARM.period))
+    arm.run(ARM.period, twist=np.zeros(6))
+    np.testing.assert_array_equal(arm.commands[-1], sent)
+    arm.q[:] = ARM.home
+    arm.q[GRIPPER] = 0.0195
+    arm.run(0.1, twist=np.zeros(6))
+    assert arm.commands[-1][GRIPPER] == sent[GRIPPER]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        policy(ARM.home[:COUNT] + 0.5 * ARM.lead, -1.0),  # long ago
+        policy(np.full(COUNT, np.nan), 0.0),
+    ],
+)
+def test_a_takeover_starts_from_where_the_arm_is_where_no_command_says_more(sent):
+    arm = Arm()
+    arm.mapping.restart(sent)
+    arm.run(ARM.period, twist=np.zeros(6))
+    np.testing.assert_array_equal(arm.commands[-1], ARM.home[:COUNT])
+
+
+def test_a_thing_in_the_gripper_does_not_stop_it_from_gripping():
+    spec = load_robot("so101")
+    arm, index = Arm(spec), spec.joint_names.index(spec.gripper.joint)
+    for _ in range(200):
+        arm.run(spec.period, twist=np.zeros(6), gripper=0.0)
+        arm.q[index] = 0.8  # further open than a target may lead it
+    assert arm.commands[-1][index] == spec.gripper.closed
+    arm.q[0] += 0.5  # nor does a push at the arm
+    arm.run(spec.period, twist=np.zeros(6))
+    assert arm.commands[-1][index] == spec.gripper.closed
 
 
 def test_an_arm_that_was_moved_meanwhile_is_taken_from_where_it_is():
@@ -224,3 +287,12 @@ def test_joints_pass_by_name_with_the_stamp_of_the_observation():
     np.testing.assert_array_equal(command.values, np.arange(8.0)[::-1])
     with pytest.raises(UserError, match="the device tells no joints"):
         JointMapping(ARM).command(Sample(0.0, True), observation)
+
+
+def test_a_walking_robot_is_not_faster_than_its_speeds_and_moves_in_the_axes_of_its_base():
+    spec = load_robot("quadruped")
+    mapping, twist = VelocityMapping(spec, 0.5, 1.0), np.array([3.0, 4.0, 9.0, 9.0, 9.0, -99.0])
+    for frame in ("", spec.read_urdf().root):
+        np.testing.assert_allclose(mapping.velocity(Sample(0.0, True, twist=twist, frame=frame)), [0.3, 0.4, -1.0])
+    with pytest.raises(UserError, match="a twist in the axes of its base"):
+        mapping.velocity(Sample(0.0, True, twist=twist, frame="FL_foot"))

@@ -7,7 +7,7 @@ from ros_rl.errors import UserError
 from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.robots.spec import load_robot
 from ros_rl.teleop.device import DeviceLost, Sample
-from ros_rl.teleop.mapping import JointMapping
+from ros_rl.teleop.mapping import JointMapping, VelocityMapping
 from ros_rl.teleop.session import Session
 
 ARM = load_robot("arm")
@@ -20,11 +20,13 @@ class Fake:
 
     name = "fake"
 
-    def __init__(self):
+    def __init__(self, has_switch=True):
         self.says = None
+        self.has_switch = has_switch
+        self.opened = 0
 
     def open(self):
-        pass
+        self.opened += 1
 
     def read(self, observation, now):
         if isinstance(self.says, Exception):
@@ -81,6 +83,53 @@ def test_a_command_answers_the_observation_and_names_its_source():
     np.testing.assert_array_equal(step.command.values, HOME)
 
 
+def test_after_a_restart_a_switch_has_to_be_let_go_first():
+    device, running = session()
+    assert claims(device, running, sample(True)) == ["engaged"]
+    running.restart()
+    assert device.opened == 1
+    assert claims(device, running, sample(True)) == ["released"]
+    assert "the dead-man switch of fake is pressed since before" in running.step(OBSERVATION, 0.1).problem
+    assert claims(device, running, sample(False)) == ["released"]
+    assert running.step(OBSERVATION, 0.1).problem is None
+    assert claims(device, running, sample(True)) == ["engaged"]
+    always = Fake(has_switch=False)
+    running = Session(always, JointMapping(ARM), timeout=0.5)
+    running.restart()
+    assert claims(always, running, sample(True)) == ["engaged"]
+
+
+def test_what_was_pressed_while_nobody_looked_is_forgotten():
+    device, running = session()
+    device.says = sample(True)
+    for now, opened in ((0.0, 0), (0.5, 0), (1.1, 1)):
+        running.step(OBSERVATION, now)
+        assert device.opened == opened
+
+
+class Memory:
+    """A mapping that remembers what it is told."""
+
+    def __init__(self):
+        self.sent = []
+
+    def restart(self, sent):
+        self.sent.append(sent)
+
+    def command(self, sample, observation):
+        return JointCommand(ARM.joint_names, HOME, observation.stamp)
+
+
+def test_c6_a_mapping_begins_anew_whenever_the_device_is_engaged():
+    device, mapping = Fake(), Memory()
+    running, sent = Session(device, mapping, timeout=0.5), []
+    for engaged in (True, True, False, True, True):
+        device.says = sample(engaged)
+        sent.append(JointCommand(ARM.joint_names, HOME, 0.0))
+        running.step(OBSERVATION, 0.1, sent[-1])
+    assert mapping.sent == [sent[0], sent[3]]
+
+
 @pytest.mark.parametrize("on_release", ["hold", "hand_back"])
 @pytest.mark.parametrize(
     ("says", "problem"),
@@ -118,7 +167,7 @@ def test_c2_a_misspelt_joint_is_refused_with_both_lists():
 
 def test_a_walking_robot_gets_the_velocity_of_the_twist_or_none_at_all():
     device = Fake()
-    running = Session(device, None, timeout=0.5)
+    running = Session(device, VelocityMapping(load_robot("quadruped"), 10.0, 10.0), timeout=0.5)
     device.says = sample(True, twist=np.arange(1.0, 7.0))
     np.testing.assert_array_equal(running.step(OBSERVATION, 0.1).velocity, [1.0, 2.0, 6.0])
     device.says = sample(True, twist=np.array([np.nan, 0, 0, 0, 0, 0]))

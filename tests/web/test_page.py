@@ -12,6 +12,7 @@ from viser._messages import GuiUpdateMessage
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.build import build
 from ros_rl.web.page import RELEASE, CameraPanel, ControlPanel, Page, build_page, node_table
+from ros_rl.web.pilot import Pilot
 from ros_rl.web.scene import TRUTH
 from ros_rl.web.server import WebServer
 from ros_rl.web.view import Actions, View
@@ -19,7 +20,7 @@ from ros_rl.web.view import Actions, View
 
 @pytest.fixture
 def served():
-    server = WebServer(0, "token")
+    server = WebServer(0, "token", Pilot(1.0))
     yield server
     server.stop()
 
@@ -35,7 +36,8 @@ def recorded(simulated: bool = True) -> tuple[list[str], Actions]:
         return run
 
     names = ("estop", "release", "start", "stop", *(["reset"] if simulated else []))
-    return pressed, Actions(**{name: action(name) for name in names})
+    record = lambda word, instruction, report: (pressed.append(f"{word} '{instruction}'"), report(f"{word} answered"))  # noqa: E731
+    return pressed, Actions(**{name: action(name) for name in names}, record=record)
 
 
 def labels(served) -> set[str]:
@@ -177,7 +179,7 @@ def test_the_emergency_stop_can_be_released_only_while_it_is_latched(served):
 @pytest.mark.parametrize("simulated", [True, False])
 def test_only_a_simulation_can_be_reset_and_has_objects_to_hide(served, simulated):
     spec = load_robot("arm")
-    build_page(served.viser, spec, build(spec, "tabletop"), simulated, recorded(simulated)[1])
+    build_page(served.viser, spec, build(spec, "tabletop"), simulated, recorded(simulated)[1], Pilot(1.0))
     assert ("reset" in labels(served)) == simulated
     assert (TRUTH in labels(served)) == simulated
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ros_rl.robots.spec import load_robot
+from ros_rl.web.pilot import Pilot
 from ros_rl.web.plots import History, JointPanel, LoopPanel, SafetyPanel
 from ros_rl.web.server import WebServer
 from ros_rl.web.view import View
@@ -11,7 +12,7 @@ from ros_rl.web.view import View
 
 @pytest.fixture
 def served():
-    server = WebServer(0, "token")
+    server = WebServer(0, "token", Pilot(1.0))
     yield server
     server.stop()
 

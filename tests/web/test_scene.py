@@ -11,6 +11,7 @@ from scipy.spatial.transform import Rotation
 from ros_rl.robots.model import RobotModel
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.build import build
+from ros_rl.web.pilot import Pilot
 from ros_rl.web.scene import TRUTH_NODE, ScenePanel, ScenePlacer, shapes_of
 from ros_rl.web.server import WebServer
 from ros_rl.web.view import View
@@ -155,7 +156,7 @@ class Recorded:
 
 @pytest.fixture
 def served():
-    server = WebServer(0, "token")
+    server = WebServer(0, "token", Pilot(1.0))
     yield server
     server.stop()
 

@@ -14,6 +14,7 @@ from websockets.sync.client import connect
 
 from ros_rl.errors import UserError
 from ros_rl.web import server as module
+from ros_rl.web.pilot import Pilot
 from ros_rl.web.server import HOST, WebServer, check_can_serve, listen, new_token
 
 TOKEN = "a-secret-of-22-letters"
@@ -22,7 +23,7 @@ PROTOCOL = f"viser-v{viser.__version__}"
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[WebServer]:
-    server = WebServer(0, TOKEN)
+    server = WebServer(0, TOKEN, Pilot(1.0))
     yield server
     server.stop()
 
@@ -126,7 +127,7 @@ def test_a_port_that_is_taken_is_named_with_the_way_out():
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        for attempt in (lambda: check_can_serve(port), lambda: WebServer(port, TOKEN)):
+        for attempt in (lambda: check_can_serve(port), lambda: WebServer(port, TOKEN, Pilot(1.0))):
             with pytest.raises(UserError) as refused:
                 attempt()
             assert str(refused.value) == f"web_port {port} is taken; choose another with web_port:=PORT"
@@ -134,11 +135,11 @@ def test_a_port_that_is_taken_is_named_with_the_way_out():
 
 
 def test_a_port_can_be_had_again_once_the_server_has_ended():
-    first = WebServer(0, TOKEN)
+    first = WebServer(0, TOKEN, Pilot(1.0))
     port = urlsplit(first.url).port
     assert port is not None
     first.stop()
-    second = WebServer(port, TOKEN)
+    second = WebServer(port, TOKEN, Pilot(1.0))
     try:
         assert ask(second, f"/{TOKEN}/")[0] == 200
     finally:
@@ -156,7 +157,7 @@ def test_a_viser_that_opens_its_server_in_another_way_is_not_used(monkeypatch):
     other = types.SimpleNamespace(stop=lambda: stopped.append(True))
     monkeypatch.setattr(module, "_viser", lambda: types.SimpleNamespace(ViserServer=lambda **_: other, __version__="9.9"))
     with pytest.raises(UserError, match=r"^viser 9.9 starts its server in a way that cannot be guarded"):
-        WebServer(0, TOKEN)
+        WebServer(0, TOKEN, Pilot(1.0))
     assert stopped
 
 
@@ -170,5 +171,5 @@ def test_a_viser_whose_messages_are_others_is_not_used_and_leaves_no_server(monk
 
     monkeypatch.setattr(viser.infra.WebsockServer, "unregister_handler", unlike)
     with pytest.raises(UserError, match=r"cannot be guarded; pip install 'viser>=1.1.1,<1.2'$"):
-        WebServer(0, TOKEN)
+        WebServer(0, TOKEN, Pilot(1.0))
     check_can_serve(ports[0])  # nobody listens there any more

@@ -15,6 +15,7 @@ from ros_rl.policies.interface import ObservationKey, PolicySpec
 from ros_rl.policies.scripted import arm_circle, arm_pick_place, quadrotor_pd, quadruped_gait
 from ros_rl.policies.scripted.motion import tool_frame
 from ros_rl.robots.ik import ROTATION_COST
+from ros_rl.robots.legs import legs_of
 from ros_rl.robots.model import RobotModel
 from ros_rl.robots.spec import RobotSpec, load_robot
 from ros_rl.sim.coordinates import Coordinates
@@ -61,7 +62,7 @@ def trot(name: str, robot_name: str) -> Bundle:
 
 def _gait(name: str, robot_name: str, velocity_limit: np.ndarray) -> Bundle:
     robot = load_robot(robot_name)
-    stance = [leg.hip + [0.0, leg.offset, -0.28] for leg in quadruped_gait.legs_of(robot).values()]
+    stance = [leg.hip + [0.0, leg.offset, -0.28] for leg in legs_of(robot).values()]
     return _bundle(
         name,
         "quadruped_gait",

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from ros_rl.robots.spec import load_robot
+from ros_rl.sim.build import build
 from ros_rl.sim.goals.interface import SafeSet, observe
 from ros_rl.sim.goals.simulated import SimulatedGoal
 
@@ -23,7 +25,7 @@ class CartpoleGoal(SimulatedGoal):
             safe: where it is safe, for the state s.
             robot: a cart-pole by name, or a path to its robot.yaml.
         """
-        super().__init__(robot, RATE, goals, safe)
+        super().__init__(build(load_robot(robot, RATE), "floor"), goals, safe)
 
     @property
     def safety_state(self) -> np.ndarray:

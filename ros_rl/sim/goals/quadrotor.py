@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from ros_rl.robots.spec import load_robot
+from ros_rl.sim.build import build
 from ros_rl.sim.coordinates import quaternion, rotation_vector
 from ros_rl.sim.goals.interface import SafeSet, observe
 from ros_rl.sim.goals.simulated import SimulatedGoal
@@ -24,7 +26,7 @@ class QuadrotorGoal(SimulatedGoal):
             goals: where to hover in each copy, m along x from the equilibrium, shape (n,).
             safe: where it is safe, for the state s.
         """
-        super().__init__(ROBOT, RATE, goals, safe)
+        super().__init__(build(load_robot(ROBOT, RATE), "floor"), goals, safe)
         self._targets = self.goals[:, None] * [1.0, 0.0, 0.0]
 
     @property

@@ -4,28 +4,26 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ros_rl.robots.spec import load_robot
 from ros_rl.sim.batch import BatchSim
-from ros_rl.sim.build import build
+from ros_rl.sim.build import SimModel
 from ros_rl.sim.goals.interface import Outcome, SafeSet, draw_starts, outside
 
 
 class SimulatedGoal:
-    """n copies of a robot on a floor; a subclass says what the state s is, and what a step is worth."""
+    """n copies of a robot in a world; a subclass says what the state s is, and what a step is worth."""
 
     episode_steps = 250
 
-    def __init__(self, robot: str, rate: float, goals: np.ndarray, safe: SafeSet):
+    def __init__(self, model: SimModel, goals: np.ndarray, safe: SafeSet):
         """
         Args:
-            robot: by name, or a path to its robot.yaml.
-            rate: of control, Hz.
+            model: robot and world.
             goals: one for each copy, shape (n,).
             safe: where it is safe, for the state s.
         """
         self.goals = np.array(goals, dtype=float)
         self._safe = safe
-        self._sim = BatchSim(build(load_robot(robot, rate), "floor"), len(self.goals), threads=1)
+        self._sim = BatchSim(model, len(self.goals), threads=1)
         self._steps = np.zeros(len(self.goals), int)
 
     def __len__(self) -> int:
@@ -44,6 +42,10 @@ class SimulatedGoal:
         """Returns what a step was worth, shape (n,), given the state s after it and the actions (n, m)."""
         raise NotImplementedError
 
+    def _violation(self, state: np.ndarray) -> np.ndarray:
+        """Returns where the safe box has been left, shape (n,), given the state s."""
+        return outside(self._safe, state)
+
     def reset(self, copies: Sequence[int] | np.ndarray, seeds: Sequence[Sequence[int]]) -> None:
         """Starts new episodes."""
         self._sim.place(copies, *self._coordinates(draw_starts(self._safe, seeds)))
@@ -55,7 +57,7 @@ class SimulatedGoal:
         self._sim.step(self._safe.action_equilibrium + self._safe.action_range * actions)
         self._steps += 1
         state = self.safety_state
-        violation = outside(self._safe, state)
+        violation = self._violation(state)
         return Outcome(self._reward(state, actions), violation, (self._steps >= self.episode_steps) & ~violation, violation)
 
     def state(self) -> dict[str, np.ndarray]:

@@ -8,6 +8,7 @@ from ros_rl.learning.goal_tasks import TASKS, glucose_prior
 from ros_rl.robots.spec import load_robot
 from ros_rl.safety.certify import certify_robot
 from ros_rl.safety.prior import LmiPrior
+from ros_rl.safety.stance import stance_prior
 from ros_rl.sim.build import build
 from ros_rl.sim.coordinates import Coordinates
 from ros_rl.sim.goals import cartpole, glucose, quadrotor
@@ -49,6 +50,7 @@ PRIORS = {
         np.array([1.0, 1, 1, 2, 2, 2, 0.4, 0.4, 0.8, 3, 3, 2]),
     ),
     "glucose": glucose_prior(),
+    "quadruped": stance_prior(),
 }
 CASES = [(name, variant) for name, task in TASKS.items() for variant in task.environments]
 
@@ -113,7 +115,7 @@ def test_time_up_truncates_and_does_not_terminate(name):
     np.testing.assert_array_equal(environment.step(np.zeros((COPIES, environment.action_size))).truncated, [True, False, True, True])
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", [name for name in TASKS if name != "quadruped"])  # which may be outside its box and has not fallen
 def test_leaving_the_box_is_a_violation_and_ends_the_episode(name):
     environment = environment_of(name)
     for _ in range(environment.episode_steps):

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from sample_logs import ROBOT, usual, write_log
 
 from ros_rl.data.convert import Recording, begin_log, commit_log
@@ -41,6 +42,27 @@ def test_a_log_that_makes_no_episode_is_moved_aside_with_the_reason(tmp_path):
     (line,) = repair(root)
     assert line.startswith("a.mcap: moved to aside/ (") and "nothing came from action, front, wrist" in line
     assert check(root) == [] and (root / "aside/logs/a.mcap").is_file()
+
+
+def test_a_log_that_cannot_be_made_an_episode_does_not_keep_the_others_from_it(tmp_path, monkeypatch):
+    root = tmp_path / "set"
+    DatasetWriter(root, ROBOT).close()
+    for name in "ab":
+        write_log(root / f"logs/{name}.mcap", usual(0.3))
+    read = Recording.read
+    monkeypatch.setattr(Recording, "read", lambda path: read(path) if path.name == "b.mcap" else [][0])
+    assert repair(root) == ["a.mcap: moved to aside/ (list index out of range)", "b.mcap: is episode 0 now; the log is in aside/"]
+
+
+def test_a_full_disk_leaves_the_logs_where_they_are(tmp_path, monkeypatch):
+    root = tmp_path / "set"
+    DatasetWriter(root, ROBOT).close()
+    log = write_log(root / "logs/a.mcap", usual(0.3))
+    with monkeypatch.context() as patch:
+        patch.setattr("ros_rl.data.dataset.write_video", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        with pytest.raises(OSError, match="No space left"):
+            repair(root)
+    assert log.is_file()
 
 
 def test_logs_are_named_so_that_they_sort_by_time(tmp_path):

@@ -19,7 +19,14 @@ from ros_rl.nodes.environment import ros_domain
 from ros_rl.sim import gl
 
 # Modules whose name is not that of the package they come from.
-_MODULES = {"opencv-python-headless": "cv2", "pin": "pinocchio", "pin-pink": "pink", "pycollada": "collada", "pyyaml": "yaml"}
+_MODULES = {
+    "mcap-ros2-support": "mcap_ros2",
+    "opencv-python-headless": "cv2",
+    "pin": "pinocchio",
+    "pin-pink": "pink",
+    "pycollada": "collada",
+    "pyyaml": "yaml",
+}
 _PIP = f"{sys.executable} -m pip install"
 _WHEELS = "ros-jazzy-rclpy ros-jazzy-rmw-fastrtps-cpp ros-jazzy-common-interfaces"
 _MESSAGES = "diagnostic_msgs geometry_msgs lifecycle_msgs nav_msgs sensor_msgs std_msgs std_srvs trajectory_msgs"

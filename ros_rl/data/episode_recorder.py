@@ -34,20 +34,25 @@ class Message:
 class Preroll:
     """The messages of the last moments: word that an episode has begun comes after its first observation."""
 
-    def __init__(self, span: int):
-        """Keeps messages for `span` ns of the robot's time."""
-        self._span = span
+    def __init__(self, span: int, size: int):
+        """Keeps messages for `span` ns of the robot's time, and no more than `size` bytes of them."""
+        self._span, self._size = span, size
         self._messages: deque[Message] = deque()
+        self._held = 0
 
     def add(self, message: Message) -> None:
         """Keeps one more."""
         self._messages.append(message)
-        while self._messages[0].time < message.time - self._span:
-            self._messages.popleft()
+        self._held += len(message.data)
+        while self._messages[0].time < message.time - self._span or self._held > self._size:
+            self._held -= len(self._messages.popleft().data)
+            if not self._messages:
+                return
 
     def rewind(self, stamp: int) -> None:
         """Forgets the old time line: time has jumped back to `stamp` (ns). Messages of the new one may have overtaken that news."""
         self._messages = deque(replace(message, time=stamp) for message in self._messages if message.stamp <= stamp)
+        self._held = sum(len(message.data) for message in self._messages)
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self._messages)

@@ -18,6 +18,7 @@ from ros_rl.nodes.messages import TASK_STATE_QOS
 from ros_rl.nodes.starter import NodeStarter, held_back
 
 _POLL = 0.1  # s
+_SETTLE = 1.0  # s: when this node has found two others, they may not have found each other yet
 
 
 class Watcher(Node):
@@ -29,14 +30,28 @@ class Watcher(Node):
         moved: when the recorder last had something new, s on the monotonic clock.
     """
 
-    def __init__(self, namespace: str):
-        """Opens the subscriptions."""
+    def __init__(self, namespace: str, device: bool):
+        """Opens the subscriptions; `device` says whether the graph has one."""
         super().__init__("collect", namespace=namespace)
         self.recorder: dict[str, Any] = {}
         self.task: dict[str, Any] = {}
         self.moved = time.monotonic()
+        self._device = device
+        self._found: float | None = None  # when device, safety node and recorder were all there, s
         self.create_subscription(String, "recorder/status", self._on_recorder, TASK_STATE_QOS)
         self.create_subscription(String, "task/state", self._on_task, TASK_STATE_QOS)
+
+    @property
+    def ready(self) -> bool:
+        """Whether an episode that begins now is recorded from its beginning, and commanded."""
+        found = bool(self.recorder) and not self.recorder["missing"]
+        if self._device:
+            found = found and self.count_publishers("teleop/action") > 0 and self.count_subscribers("teleop/action") > 1
+        if not found:
+            self._found = None
+        elif self._found is None:
+            self._found = time.monotonic()
+        return self._found is not None and time.monotonic() - self._found > _SETTLE
 
     @property
     def done(self) -> bool:
@@ -57,7 +72,7 @@ class Watcher(Node):
 def collect(described: Graph, waits: bool, on_change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Starts a graph with a recorder and runs it until its episodes are recorded, or until Ctrl-C; what was recorded is then written.
 
-    The first episode begins when the recorder listens.
+    The first episode begins when the recorder listens, and safety node and device have found each other.
 
     Args:
         described: the graph.
@@ -71,7 +86,7 @@ def collect(described: Graph, waits: bool, on_change: Callable[[dict[str, Any]],
         RobotFault: the graph or its recorder ended early, or fell silent.
     """
     start_ros()
-    watcher = Watcher(described.namespace)
+    watcher = Watcher(described.namespace, any(node.executable == "teleop_node" for node in described.nodes))
     tasks = NodeStarter(watcher, "task_node")
     executor = SingleThreadedExecutor()
     executor.add_node(watcher)
@@ -81,7 +96,7 @@ def collect(described: Graph, waits: bool, on_change: Callable[[dict[str, Any]],
                 executor.spin_once(timeout_sec=_POLL)
                 if watcher.recorder:
                     on_change(watcher.recorder)
-                if watcher.recorder and (not watcher.recorder["missing"] or tasks.started):
+                if tasks.started or watcher.ready:
                     tasks.start()
                 _check(running, watcher, waits)
     except KeyboardInterrupt:

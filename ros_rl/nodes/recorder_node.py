@@ -2,7 +2,9 @@
 
 import json
 import time
+from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,8 +50,19 @@ _CAMERA_DEPTH = 120
 _STATUS_PERIOD = 0.5  # s
 _AHEAD = 1_000_000_000  # ns: a message that far ahead of the joint states is of the time before a reset
 _SECOND = 1_000_000_000
-_PREROLL = 2 * _SECOND  # of the robot's time
-_LATEST_END = 2.0  # s after word of an episode's end, in which its last messages come
+_PREROLL = 30 * _SECOND, 100_000_000  # ns of the robot's time, and bytes: in lock-step seconds pass before word of an episode comes
+_LATEST = 2.0  # s for which word of an episode waits for what was sent before
+_EVERY_PERIOD = ("joint_states", "joint_command")  # what comes in every control period, whoever commands
+
+
+@dataclass(frozen=True)
+class _Word:
+    """What the task node said: the state, all of it, when it was sent, ns of the wall clock, and when it came, s."""
+
+    state: str
+    said: dict[str, Any]
+    sent: int
+    came: float
 
 
 class RecorderNode(StackNode):
@@ -59,20 +72,23 @@ class RecorderNode(StackNode):
     newest joint state. A reset of the simulation within an episode begins a new log.
 
     Topics are read at their own pace: on a busy machine joint states come later than word of the episode that they belong to. So
-    what belongs together is told by when it was sent, and an episode begins with what came before word of it.
+    what belongs together is told by when it was sent. Word of an episode waits until what was sent before it has come, and an
+    episode begins with what came between its reset and word of it.
     """
 
     def __init__(self, **options: Any):
         """Declares parameters."""
         super().__init__("recorder_node", RECORDER_NODE, **options)
         self._recorder: EpisodeRecorder | None = None
-        self._preroll = Preroll(_PREROLL)
+        self._preroll = Preroll(*_PREROLL)
         self._instruction = ""
         self._task: dict[str, Any] = {}  # name and seed of the task that the episode is of
         self._newest: int | None = None
         self._began: int | None = None
-        self._told = 0  # when word of the running episode was sent, ns of the wall clock
-        self._ending: tuple[str, int, float] | None = None  # outcome, when word of it was sent, and when it came, s
+        self._words: deque[_Word] = deque()  # of the task node, until what was sent before has come
+        self._line = 0, 0  # stamp of the joint state with which this time line began, and when it was sent, ns
+        self._line_before = 0  # the last stamp of the one before
+        self._heard: dict[str, int] = {}  # when the last message of each source of the episode was sent, ns of the wall clock
         self._sequences: dict[str, int] = {}
         self._missing: list[Camera] = []  # cameras of which nobody publishes images yet
         self._stale = 0
@@ -95,7 +111,7 @@ class RecorderNode(StackNode):
             self._log_topic(topic, kind)
         self._missing = cameras
         self._find_cameras()
-        self.create_subscription(String, "task/instruction", self._on_instruction, LATCHED_QOS)
+        self.create_subscription(String, "task/instruction", self._on_instruction, LATCHED_QOS, with_info=True)
         self.create_subscription(String, "task/state", self._on_task_state, TASK_STATE_QOS, with_info=True)
         for word in ("start", "stop", "success", "failure", "discard"):
             self.create_service(Trigger, f"recorder/{word}", partial(self._on_word, word))
@@ -104,7 +120,7 @@ class RecorderNode(StackNode):
     def deactivate(self) -> None:
         """Ends the episode."""
         if self._recorder is not None and self._recorder.recording:
-            self._recorder.stop(self._ending[0] if self._ending else "")
+            self._recorder.stop(next((word.state for word in self._words if word.state in OUTCOMES), ""))
 
     def release(self) -> None:
         """Waits until all episodes are committed."""
@@ -160,7 +176,7 @@ class RecorderNode(StackNode):
 
         def on_message(data: bytes, info: Mapping[str, Any]) -> None:
             self._count_lost(topic, _SOURCES.get(topic, topic), info)
-            self._write(topic, name, data, header_stamp(data) if headed else None)
+            self._write(topic, name, data, header_stamp(data) if headed else None, info["source_timestamp"])
 
         self.create_subscription(kind, topic, on_message, RECORDER_QOS, with_info=True, raw=True)
 
@@ -179,6 +195,7 @@ class RecorderNode(StackNode):
 
         def on_image(data: bytes, info: Mapping[str, Any]) -> None:
             self._count_lost(topic, camera.name, info)
+            sent = info["source_timestamp"]
             if not self._listens:
                 return
             encoding, pixels = read_image(data)
@@ -187,9 +204,9 @@ class RecorderNode(StackNode):
                 raise UserError(f"an image is {found}; the dataset takes {camera.width}×{camera.height} in rgb8 or bgr8")
             stamp = header_stamp(data)
             if not quality:
-                self._write(topic, "sensor_msgs/Image", data, stamp)
+                self._write(topic, "sensor_msgs/Image", data, stamp, sent)
                 return
-            self._write(f"{topic}/compressed", _COMPRESSED, _compressed(encoding, pixels, stamp, camera.frame, quality), stamp)
+            self._write(f"{topic}/compressed", _COMPRESSED, _compressed(encoding, pixels, stamp, camera.frame, quality), stamp, sent)
 
         self.create_subscription(Image, topic, on_image, qos, with_info=True, raw=True)
 
@@ -208,34 +225,44 @@ class RecorderNode(StackNode):
         if before is not None and number > before + 1 and self._recorder.recording and self.count_publishers(topic) == 1:
             self._recorder.drop(source, number - before - 1)
 
-    def _write(self, topic: str, kind: str, data: bytes, stamp: int | None) -> None:
+    def _write(self, topic: str, kind: str, data: bytes, stamp: int | None, sent: int) -> None:
         if not self._listens or self._newest is None:
             return
         assert self._recorder is not None
-        if stamp is not None and stamp > self._newest + _AHEAD:
+        end = self._end_of_episode()
+        if end is not None and self._recorder.recording and sent <= end:  # time may have jumped back by now; this came before
+            time_before = self._line_before if sent < self._line[1] else self._newest
+            self._recorder.write(topic, kind, data, time_before if stamp is None else stamp)
+            return
+        began, begun = self._line
+        if stamp is not None and (stamp > self._newest + _AHEAD or (sent < begun and stamp > began)):
             self._stale += 1
             return
         self._preroll.add(Message(topic, kind, data, self._newest, self._newest if stamp is None else stamp))
-        self._recorder.write(topic, kind, data, self._newest)
+        self._heard[topic] = sent
+        if end is None:
+            self._recorder.write(topic, kind, data, self._newest)
+        else:
+            self._take_words()
 
     def _on_joint_state(self, data: bytes, info: Mapping[str, Any]) -> None:
         stamp, sent = header_stamp(data), info["source_timestamp"]
         self._count_lost("joint_states", "joint_states", info)
-        if self._ending is not None and sent > self._ending[1]:
-            self._end()
-        if self._newest is not None and stamp < self._newest:
+        if self._newest is None or stamp < self._newest:
             self._on_jump(stamp, sent)
         self._newest = stamp
         if self._began is None:
             self._began = stamp
-        self._write("joint_states", "sensor_msgs/JointState", data, stamp)
+        self._write("joint_states", "sensor_msgs/JointState", data, stamp, sent)
+        self._take_words()
 
     def _on_jump(self, stamp: int, sent: int) -> None:
-        """Time went back: what came before is another episode, or what was left of the one before."""
+        """Time went back: what came before is another episode, or, if it is short, what was left of the one before."""
+        self._line, self._line_before = (stamp, sent), self._newest or 0
         self._preroll.rewind(stamp)
-        if self._recorder is None or not self._recorder.recording:
+        if self._recorder is None or not self._recorder.recording or self._end_of_episode() is not None:
             return
-        if sent > self._told and self._newest is not None and self._began is not None and self._newest - self._began > _SECOND:
+        if self._newest is not None and self._began is not None and self._newest - self._began > _SECOND:
             self._recorder.stop()
         else:
             self._recorder.forget()
@@ -250,39 +277,52 @@ class RecorderNode(StackNode):
         self._recorder.start(self._instruction, self._task)
         self._began = None
 
-    def _end(self) -> None:
-        """Ends the episode as was said."""
-        assert self._ending is not None
-        outcome, self._ending = self._ending[0], None
-        if self._recorder is not None and self._recorder.recording:
-            self._recorder.stop(outcome)
-            self._publish_status()
+    def _end_of_episode(self) -> int | None:
+        """Returns when word of the end of the running episode was sent, None before it came."""
+        return next((word.sent for word in self._words if word.state not in ("running", "waiting")), None)
 
-    def _on_instruction(self, message: String) -> None:
+    def _on_instruction(self, message: String, info: Mapping[str, Any]) -> None:
         self._instruction = message.data
-        self._write("task/instruction", "std_msgs/String", encode("std_msgs/String", {"data": message.data}), None)
+        text = encode("std_msgs/String", {"data": message.data})
+        self._write("task/instruction", "std_msgs/String", text, None, info["source_timestamp"])
 
     def _on_task_state(self, message: String, info: Mapping[str, Any]) -> None:
         if self._recorder is None or not self.active or not self.value("follow_task"):
             return
-        words, sent = said(message), info["source_timestamp"]
-        state = words.get("state")
-        if state == "running" and self._ending is not None:
-            self._end()
-        if state == "running" and not self._recorder.recording and not self._full:
-            self._instruction, self._told = words.get("instruction", self._instruction), sent
-            self._task = {key: words[key] for key in ("task", "seed") if key in words}
-            self._start()
-            for kept in self._preroll:
-                self._recorder.write(kept.topic, kept.kind, kept.data, kept.time)
-        self._write("task/state", "std_msgs/String", encode("std_msgs/String", {"data": message.data}), None)
-        if not self._recorder.recording:
-            return
-        if state in OUTCOMES:
-            self._ending = state, sent, time.monotonic()
-        elif state == "discarded":
-            self._recorder.discard()
+        words = said(message)
+        self._words.append(_Word(words.get("state", ""), words, info["source_timestamp"], time.monotonic()))
+        self._take_words()
+
+    def _take_words(self) -> None:
+        """Begins and ends episodes as the task node has said, each when all that was sent before it has come."""
+        while self._words and (self._all_came(self._words[0].sent) or time.monotonic() - self._words[0].came > _LATEST):
+            word = self._words.popleft()
+            if self._recorder is None:
+                return
+            if word.state == "running" and not self._recorder.recording and not self._full and not self._over():
+                self._begin(word.said)
+            elif self._recorder.recording and word.state in OUTCOMES:
+                self._recorder.stop(word.state)
+            elif self._recorder.recording and word.state == "discarded":
+                self._recorder.discard()
             self._publish_status()
+
+    def _over(self) -> bool:
+        """Whether the episode that a word begins has ended as well: one from before this node listened, of which nothing is known."""
+        end = self._end_of_episode()
+        return end is not None and self._all_came(end)
+
+    def _all_came(self, sent: int) -> bool:
+        """Whether each of those that speak in every control period has said something since then."""
+        return all(self._heard.get(topic, sent + 1) > sent for topic in _EVERY_PERIOD) and "joint_states" in self._heard
+
+    def _begin(self, words: Mapping[str, Any]) -> None:
+        assert self._recorder is not None
+        self._instruction = words.get("instruction", self._instruction)
+        self._task = {key: words[key] for key in ("task", "seed") if key in words}
+        self._start()
+        for kept in self._preroll if self._line[0] == 0 else ():  # a reset puts time to 0; else this node came in the midst of it
+            self._recorder.write(kept.topic, kept.kind, kept.data, kept.time)
 
     def _on_word(self, word: str, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         if self._recorder is None or not self.active:
@@ -301,8 +341,7 @@ class RecorderNode(StackNode):
         return response
 
     def _look_around(self) -> None:
-        if self._ending is not None and time.monotonic() - self._ending[2] > _LATEST_END:
-            self._end()  # no joint state comes any more
+        self._take_words()  # also where nothing comes any more
         self._find_cameras()
         self._publish_status()
 

@@ -119,7 +119,8 @@ class SafetyNode(StackNode):
             self._takeover.propose(command)
         elif command.source == self._takeover.device:
             self._early = command
-            self._command_for_person()
+            if self._observation is not None and command.stamp == self._observation.stamp:
+                self._command_for_person()
 
     def _command_for_person(self) -> None:
         """Answers the newest observation while a person has the robot."""

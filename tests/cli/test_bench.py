@@ -77,6 +77,9 @@ def test_the_loop_is_measured():
         (["--robot", "cartpol"], "unknown robot 'cartpol', did you mean 'cartpole'?"),
         (["--rate", "3000"], "--rate must be at most 2000 Hz and --seconds above 0 and below 3600, got 3000 and 20"),
         (["--seconds", "0"], "--seconds above 0 and below 3600"),
+        (["record", "--fps", "0"], "--fps must be from 1 to 240 and --seconds from 1 to 3600, got 0 and 60"),
+        (["record", "--folder", "."], "--folder . is there already; choose a new folder"),
+        (["record", "--robot", "cartpol"], "unknown robot 'cartpol', did you mean 'cartpole'?"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(monkeypatch, capsys, words, message):
@@ -85,6 +88,21 @@ def test_bad_input_is_one_line_and_exit_code_2(monkeypatch, capsys, words, messa
     monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     assert main(["bench", "loop", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("domain")
+def test_a_recording_is_measured(tmp_path):
+    pytest.importorskip("rclpy")
+    words = ["bench", "record", "--seconds", "2", "--fps", "10", "--folder", str(tmp_path / "set"), "--json"]
+    result = subprocess.run([sys.executable, "-m", "ros_rl.cli.main", *words], capture_output=True, text=True, timeout=200)
+    assert result.returncode == 0, result.stderr
+    figures = json.loads(result.stdout)
+    assert set(figures["sources"]) == {"joint_states", "action", "policy", "wrist", "front"}
+    assert figures["sources"]["wrist"]["asked"] == figures["sources"]["front"]["asked"] == 20
+    assert figures["sources"]["front"]["delivered"] > 0 and figures["rows"] > 0
+    assert set(figures["cpu"]) == {"cameras", "hardware_node", "safety_node", "policy_node", "recorder_node"}
+    assert all(math.isfinite(number) and number >= 0 for number in numbers(figures))
+    assert (tmp_path / "set/meta/info.json").is_file()
 
 
 def test_an_act_is_measured_for_every_method(capsys, monkeypatch):

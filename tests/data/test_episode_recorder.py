@@ -1,5 +1,6 @@
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -206,7 +207,7 @@ def message(time, stamp, topic="joint_states"):
 
 
 def test_the_last_moments_are_remembered_and_those_of_an_old_time_line_forgotten():
-    preroll = Preroll(ns(2.0))
+    preroll = Preroll(ns(2.0), 1000)
     for tick in range(60):
         preroll.add(message(tick / 10, tick / 10))
     assert [kept.time for kept in preroll] == [ns(tick / 10) for tick in range(39, 60)]
@@ -214,3 +215,8 @@ def test_the_last_moments_are_remembered_and_those_of_an_old_time_line_forgotten
     preroll.rewind(ns(0.0))
     preroll.add(message(0.0, 0.0))
     assert [(kept.topic, kept.time) for kept in preroll] == [("joint_command", 0), ("joint_states", 0)]
+    preroll.add(replace(message(0.1, 0.1), data=bytes(990)))
+    preroll.add(replace(message(0.2, 0.2), data=bytes(20)))
+    assert [len(kept.data) for kept in preroll] == [20]
+    preroll.add(replace(message(0.3, 0.3), data=bytes(2000)))
+    assert list(preroll) == []

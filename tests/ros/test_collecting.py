@@ -73,7 +73,7 @@ def test_ctrl_c_keeps_the_episode_that_runs(domain, tmp_path):
         output, error = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
-    assert process.returncode == 0, error
+    assert process.returncode == 0, output + error
     summary = json.loads(output)
     assert summary["episodes"] >= 1 and summary["left"] == [] and check(root) == []
     episode = Dataset.open(root).episodes[-1]

@@ -125,15 +125,15 @@ def test_c6_a_leader_half_a_radian_away_takes_over_and_gives_back_without_a_jump
 
 
 def test_letting_go_and_losing_the_device_hold_the_robot_and_the_policy_takes_nothing_back(ros, calibration):
-    stage = Stage(ros, teleop="leader", calibration=calibration, device_timeout=0.3, teleop_timeout=1.0)
+    stage = Stage(ros, teleop="leader", calibration=calibration, device_timeout=2.0, teleop_timeout=4.0)
     diagnostics = ros.diagnostics()
     leader = np.clip(ARM.home[:COUNT] + AWAY, ARM.lower, ARM.upper)
     stage.until_control("teleop", lambda: stage.lead(leader))
     stage.until_held("dead-man switch of 'leader' is released", again=lambda: stage.lead(ARM.home[:COUNT], switch=False))
     np.testing.assert_allclose(stage.more(50, lambda: stage.lead(ARM.home[:COUNT], switch=False))[1:], [leader] * 49, atol=1e-6)
     stage.until_control("teleop", lambda: stage.lead(leader))
-    stage.until_held("leader has been silent for more than 0.3 s")  # unplugged
-    ros.until(lambda: "leader has been silent for more than 0.3 s" in diagnostics("teleop_node").message)
+    stage.until_held("leader has been silent for more than 2 s")  # unplugged
+    ros.until(lambda: "leader has been silent for more than 2 s" in diagnostics("teleop_node").message)
     np.testing.assert_allclose(stage.more(50)[1:], [leader] * 49, atol=1e-6)
     stage.until_control("teleop", lambda: stage.lead(leader))
     beyond = np.where(np.arange(COUNT) == 1, 5.0, leader)
@@ -146,13 +146,13 @@ def test_letting_go_and_losing_the_device_hold_the_robot_and_the_policy_takes_no
 
 
 def test_a_robot_whose_observations_cease_is_held_though_the_device_lives(ros, calibration):
-    stage = Stage(ros, teleop="leader", calibration=calibration, device_timeout=0.5)
+    stage = Stage(ros, teleop="leader", calibration=calibration, device_timeout=2.0)
     leader = ARM.home[:COUNT]
     stage.until_control("teleop", lambda: stage.lead(leader))
     assert ros.call(SetBool, "sim/pause", SetBool.Request(data=True)).success
     node = stage.nodes["teleop_node"]
     ros.until(lambda: (stage.lead(leader), node._last.claim == "holding")[1])
-    assert "no observation has been answered for more than 0.5 s" in node._last.problem
+    assert "no observation has been answered for more than 2 s" in node._last.problem
 
 
 def test_what_was_pressed_while_the_node_was_inactive_takes_nothing_over(ros, calibration):

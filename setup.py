@@ -74,6 +74,7 @@ setup(
         "dev": [
             "import-linter>=2.1",
             "mypy>=1.14",
+            "pandas>=2.2",  # reads what datasets hold as LeRobot does
             "playwright>=1.65",  # drives the browser of the machine; downloads none
             "pytest>=8",
             "pytest-timeout>=2.3",

@@ -78,7 +78,7 @@ class Mlp:
             draw: randomness of the weights.
             last_gain: of the output layer.
         """
-        self.sizes = tuple(sizes)
+        self.sizes, self.parameters = tuple(sizes), parameters
         self._arrays: list[tuple[np.ndarray, np.ndarray]] = []
         self._tensors: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._gradients: list[tuple[torch.Tensor, np.ndarray]] = []

@@ -365,6 +365,14 @@ class Ppo:
         return inner[:-1], following
 
     def _batch(self, rollout: Rollout) -> Batch:
+        """Returns what is learned from.
+
+        Raises:
+            UserError: a step that the policy chose has no log-probability.
+        """
+        if np.isnan(rollout.log_prob[rollout.acted]).any():
+            step, copy = np.argwhere(np.isnan(rollout.log_prob) & rollout.acted)[0]
+            raise UserError(f"log_prob is NaN at step {step} of copy {copy}, which the policy chose: the rollout is corrupted")
         advantage, target = self._estimate(rollout)
         advantage = normalised(advantage, rollout.acted)
         parts = (

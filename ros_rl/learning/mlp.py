@@ -132,6 +132,19 @@ class Mlp:
                 inner, array = values[layer].numpy(), behind.numpy()
                 array *= 1.0 - inner * inner  # the derivative of tanh
 
+    def tangent(self, values: list[torch.Tensor], direction: np.ndarray) -> np.ndarray:
+        """Returns how the outputs change, (k, sizes[-1]), per step along a direction of the parameters, float32 (size_of(sizes),)."""
+        start, change = 0, torch.zeros_like(values[0])
+        for layer, (weight, bias) in enumerate(self._tensors):
+            ends = start + weight.numel(), start + weight.numel() + bias.numel()
+            moved_weight = torch.from_numpy(direction[start : ends[0]]).view_as(weight)
+            moved_bias = torch.from_numpy(direction[ends[0] : ends[1]])
+            change = torch.mm(change, weight) + torch.addmm(moved_bias, values[layer], moved_weight)
+            if layer < len(self._tensors) - 1:
+                change *= 1.0 - values[layer + 1] ** 2
+            start = ends[1]
+        return change.numpy()
+
 
 def _orthogonal(inputs: int, outputs: int, draw: np.random.Generator) -> np.ndarray:
     square, triangle = np.linalg.qr(draw.standard_normal((max(inputs, outputs), min(inputs, outputs))))

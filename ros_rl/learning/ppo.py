@@ -119,6 +119,12 @@ class Rollout(NamedTuple):
     ends: np.ndarray
     final: np.ndarray
 
+    def following(self) -> np.ndarray:
+        """Returns the observation after each step, the last one of its episode where that ends, (T, n, o)."""
+        found = np.concatenate([self.observation[1:], self.after[None]])
+        found[tuple(self.ends)] = self.final
+        return found
+
 
 class Batch(NamedTuple):
     """What is learned from; B = T·n steps, see `Rollout`. `target` is what the critic should say."""

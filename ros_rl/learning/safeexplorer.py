@@ -303,6 +303,11 @@ class SafeExplorer(Ppo):
         inside: np.ndarray = self._rho < self.region
         return inside
 
+    def _returned(self, rho: np.ndarray) -> np.ndarray:
+        """Returns where a state ends a recovery segment, (n,)."""
+        back: np.ndarray = rho < self.region
+        return back
+
     def _choose(self, proposed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         inside = self._chosen[self._step] = self._inside(proposed)
         executed = proposed
@@ -319,7 +324,7 @@ class SafeExplorer(Ppo):
     ) -> np.ndarray:
         rho = checked_instability(info, self.args.copies)
         terminated |= rho >= 1.0
-        back = self._back[self._step] = rho < self.region
+        back = self._back[self._step] = self._returned(rho)
         stuck = self._stuck[self._step] = (self._recovering >= self.explorer.stuck_after) & ~back & ~terminated
         self.counts["stuck"] += int(stuck.sum())
         truncated |= stuck

@@ -126,6 +126,43 @@ class BenchSafety:
 
 
 @dataclass
+class BenchPpo:
+    """Times PPO on HalfCheetah, collecting and learning, in turns with a plain PPO by autograd over Gymnasium's environments and with
+    that of Stable-Baselines3 where it is installed: same networks, rollouts and minibatches.
+    """
+
+    turns: int = 9
+    """Iterations of 8 × 256 steps that each contestant has."""
+    threads: int = 0
+    """Threads that step our environments; 0: one per CPU."""
+    json: bool = False
+    """Print JSON."""
+    out: Path | None = None
+    """File to write the figures to, as JSON."""
+
+    def run(self) -> int:
+        """Returns 0."""
+        from ros_rl.learning.ppo import PpoArgs
+        from ros_rl.learning.ppo_bench import measure
+
+        if not 1 <= self.turns <= 10_000 or self.threads < 0:
+            raise UserError(f"--turns must be from 1 to 10000 and --threads not negative, got {self.turns} and {self.threads}")
+        if self.out is not None:
+            _check_writable(self.out)
+        with tqdm(unit="iteration", disable=None) as bar:
+            result = measure(PpoArgs(target_kl=float("inf")), self.turns, self.threads or None, bar.update)
+        if self.out is not None:
+            write_atomically(self.out, (json.dumps(result, indent=2) + "\n").encode())
+        if self.json:
+            print(json.dumps(result))
+            return 0
+        for name, rate in result["steps_per_second"].items():
+            ratio = f"  ours: {result['ratio'][name]:.2f} ×" if name in result["ratio"] else ""
+            print(f"{name:<18} {rate:>8} steps/s{ratio}")
+        return 0
+
+
+@dataclass
 class BenchAutosafe:
     """Trains every method on a task with equal steps, all seeds and all levels of goal conflict at once, then writes results and figures.
 

@@ -346,16 +346,17 @@ class Ppo:
         self, terminated: np.ndarray, truncated: np.ndarray, reward: np.ndarray, observation: np.ndarray, info: Mapping[str, Any]
     ) -> np.ndarray:
         """Counts a step, and returns where an episode is over, (n,). What terminates is not truncated as well; both are mended in place."""
-        truncated &= ~terminated
-        over: np.ndarray = terminated | truncated
         self.steps += len(reward)
         self._return += reward
         self._length += 1
-        for copy in np.flatnonzero(over):
-            row = self.steps, copy, self._return[copy], self._length[copy], terminated[copy]
-            self.episodes.append([float(value) for value in row])
-        self.falls += int(terminated.sum())
-        self._return[over], self._length[over] = 0.0, 0
+        over: np.ndarray = terminated | truncated
+        if over.any():
+            truncated &= ~terminated
+            for copy in np.flatnonzero(over):
+                row = self.steps, copy, self._return[copy], self._length[copy], terminated[copy]
+                self.episodes.append([float(value) for value in row])
+            self.falls += int(terminated.sum())
+            self._return[over], self._length[over] = 0.0, 0
         return over
 
     # --- Learning -----------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from tqdm import tqdm
 
@@ -188,6 +189,38 @@ class BenchAutosafe:
         from ros_rl.learning.ladder_results import bench, markdown
 
         table, files = bench(self.task, self.methods, self.seeds, self.steps, self.folder, self.only_trained)
+        print(markdown(table))
+        print(*files, sep="\n")
+        return 0
+
+
+@dataclass
+class BenchSafeexplorer:
+    """Trains SafeExplorer, its ablations and what it is compared with, with equal steps, then writes results and a figure.
+
+    What was trained before is not trained again; what was stopped goes on. All methods of one environment take hours.
+    """
+
+    env: str = "halfcheetah"
+    """halfcheetah or ant."""
+    methods: tuple[str, ...] = ()
+    """Which methods, see `python -m ros_rl.learning.fall_ladder --help`; none named: all."""
+    seeds: int = 3
+    """Runs of each method: seeds 0 to seeds - 1."""
+    steps: int = 1_000_000
+    """Environment steps of each run, recovery steps included."""
+    recovery: Literal["strong", "weak"] = "strong"
+    """Which recovery policy."""
+    folder: Path = Path("out/safeexplorer")
+    """Where runs, results and figures go."""
+    only_trained: bool = False
+    """Train nothing: summarise the methods of which all runs are trained already."""
+
+    def run(self) -> int:
+        """Returns 0."""
+        from ros_rl.learning.fall_results import bench, markdown
+
+        table, files = bench(self.env, self.methods, self.seeds, self.steps, self.recovery, self.folder, self.only_trained)
         print(markdown(table))
         print(*files, sep="\n")
         return 0

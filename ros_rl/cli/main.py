@@ -29,6 +29,11 @@ COMMANDS = {
     "bench safety": ("ros_rl.cli.bench", "BenchSafety", "measure what each way to be safe costs in an act"),
     "bench ppo": ("ros_rl.cli.bench", "BenchPpo", "measure how fast PPO collects and learns"),
     "bench autosafe": ("ros_rl.cli.bench", "BenchAutosafe", "train AutoSafe and what it is compared with, and draw the results"),
+    "bench safeexplorer": (
+        "ros_rl.cli.bench",
+        "BenchSafeexplorer",
+        "train SafeExplorer and what it is compared with, and draw the results",
+    ),
     "safety certify": ("ros_rl.cli.safety", "SafetyCertify", "compute a safe controller and its safe set, and check both"),
     "robot check": ("ros_rl.cli.robot", "RobotCheck", "check a URDF or robot.yaml and say how to mend it"),
     "robot new": ("ros_rl.cli.robot", "RobotNew", "write a first robot.yaml for a URDF"),

@@ -159,7 +159,7 @@ def method_named(name: str) -> Method:
 def recovery_of(env: str, strength: str, folder: Path) -> tuple[RecoveryPolicy, float]:
     """Returns a recovery policy and its rescue rate from the folder, after training all strengths and writing them there if need be."""
     place = folder / env / "recovery.json"
-    make = lambda copies: make_fall_env(env, copies, EPISODE_STEPS)  # noqa: E731
+    make = lambda copies: make_fall_env(env, copies)  # noqa: E731
     if not place.is_file():
         with tqdm(total=RECOVERY.steps, desc=f"{env} recovery", unit="step", disable=None) as bar:
             policies, held_out = train_recovery(make, list(STRENGTHS.values()), RECOVERY, 0, bar.update)

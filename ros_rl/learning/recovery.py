@@ -162,7 +162,7 @@ def train_recovery(
                 with torch.no_grad():
                     action = sac.act(inputs, nothing, nothing, streams.normal(copies, actions)).action
             taken = action.numpy().reshape(-1, actions).astype(float)
-            following, _, terminated, _, info = environment.step(taken)
+            following, _, terminated, truncated, info = environment.step(taken)
             parts = {
                 "observation": inputs.numpy().reshape(len(everyone), -1),
                 "action": taken,
@@ -173,7 +173,7 @@ def train_recovery(
             for copy in range(copies):
                 replay.add(**{name: values[copy::copies] for name, values in parts.items()})
             age += 1
-            if (over := np.flatnonzero(terminated | (age >= EPISODE))).size:
+            if (over := np.flatnonzero(terminated | truncated | (age >= EPISODE))).size:
                 following = start_from(environment, over, states[draw.integers(len(states), size=len(over))])
                 age[over] = 0
             seen = following

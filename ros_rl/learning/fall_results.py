@@ -98,7 +98,8 @@ def claims(env: str, recovery: str, rows: dict[str, Any]) -> list[dict[str, Any]
     found: list[tuple[str, Any, bool]] = []
     if {"ppo", "full"} <= rows.keys():
         times = falls["ppo"] / max(falls["full"], 1.0)
-        found.append((f"PPO falls at least {_FALLS[env]:g} times as often until the threshold", round(times, 2), times >= _FALLS[env]))
+        claim = f"PPO falls at least {_FALLS[env]:g} times as often until the threshold, and all runs of SafeExplorer reach it"
+        found.append((claim, round(times, 2), times >= _FALLS[env] and all(rows["full"]["passed"])))
         share = float(np.median(rows["full"]["final_return"]["runs"])) / float(np.median(rows["ppo"]["final_return"]["runs"]))
         found.append(("SafeExplorer's final return is at least 0.95 of PPO's", round(share, 3), share >= 0.95))
     ladder = ["full", "masked_value", "masked", "unmasked"]

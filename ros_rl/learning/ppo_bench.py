@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers.vector import NormalizeObservation, RecordEpisodeStatistics
 from torch import nn
 from torch.distributions import Normal
 
@@ -27,8 +28,8 @@ Turn = Callable[[], object]  # collects one rollout and learns from it
 def measure(args: PpoArgs, turns: int, threads: int | None, progress: Callable[[], object] = lambda: None) -> dict[str, Any]:
     """Times iterations of PPO on HalfCheetah: ours, a plain one by autograd, and that of Stable-Baselines3 where it is installed.
 
-    All have the same networks, rollouts and minibatches, go through all epochs, and learn on one thread. They take turns; ratios are
-    medians over those of each turn. The first turn of each is not counted.
+    All have the same networks, rollouts and minibatches, go through all epochs, normalise observations, keep the returns of episodes,
+    and learn on one thread. They take turns; ratios are medians over those of each turn. The first turn of each is not counted.
 
     Args:
         args: sizes; no round ends early.
@@ -76,7 +77,8 @@ class _Plain:
 
     def __init__(self, args: PpoArgs):
         self.args = args
-        self.environments = gymnasium.make_vec(ENVIRONMENT, num_envs=args.copies, vectorization_mode="sync")
+        environments = gymnasium.make_vec(ENVIRONMENT, num_envs=args.copies, vectorization_mode="sync")
+        self.environments = NormalizeObservation(RecordEpisodeStatistics(environments))
         observations, actions = 17, 6
         self.actor, self.critic = (_network([observations, *args.hidden, outputs]) for outputs in (actions, 1))
         self.log_std = nn.Parameter(torch.full((actions,), args.log_std))
@@ -134,11 +136,12 @@ def _network(sizes: list[int]) -> nn.Sequential:
 def _stable_baselines3(args: PpoArgs) -> Turn:
     from stable_baselines3 import PPO
     from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
 
     widths = list(args.hidden)
     model = PPO(
         "MlpPolicy",
-        make_vec_env(ENVIRONMENT, n_envs=args.copies, seed=0),
+        VecNormalize(make_vec_env(ENVIRONMENT, n_envs=args.copies, seed=0), norm_reward=False),
         n_steps=args.rollout,
         batch_size=args.batch,
         n_epochs=args.epochs,

@@ -119,6 +119,8 @@ def test_claims_are_judged_by_medians():
     rows = {"ppo": row_of(1000, 100), "unmasked": row_of(900, 100, False), "masked": row_of(300, 100), "masked_value": row_of(100, 100)}
     rows |= {"full": row_of(90, 96), "recovery_rl": row_of(200, 50)}
     assert [entry["holds"] for entry in claims("ant", "weak", rows)] == [True] * 5
+    rows["full"] = row_of(90, 96, False)
+    assert not claims("ant", "strong", rows)[0]["holds"]  # few falls are nothing to who never gets there
     rows["full"] = row_of(130, 90, False)
     assert [entry["holds"] for entry in claims("ant", "weak", rows)] == [False, False, False, True, False]
     assert len(claims("ant", "strong", rows)) == 4

@@ -6,6 +6,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from tqdm import tqdm
 
@@ -128,6 +129,43 @@ class BenchSafety:
 
 
 @dataclass
+class BenchPpo:
+    """Times PPO on HalfCheetah, collecting and learning, in turns with a plain PPO by autograd over Gymnasium's environments and with
+    that of Stable-Baselines3 where it is installed: same networks, rollouts and minibatches.
+    """
+
+    turns: int = 9
+    """Iterations of 8 × 256 steps that each contestant has."""
+    threads: int = 0
+    """Threads that step our environments; 0: one per CPU."""
+    json: bool = False
+    """Print JSON."""
+    out: Path | None = None
+    """File to write the figures to, as JSON."""
+
+    def run(self) -> int:
+        """Returns 0."""
+        from ros_rl.learning.ppo import PpoArgs
+        from ros_rl.learning.ppo_bench import measure
+
+        if not 1 <= self.turns <= 10_000 or self.threads < 0:
+            raise UserError(f"--turns must be from 1 to 10000 and --threads not negative, got {self.turns} and {self.threads}")
+        if self.out is not None:
+            _check_writable(self.out)
+        with tqdm(unit="iteration", disable=None) as bar:
+            result = measure(PpoArgs(target_kl=float("inf")), self.turns, self.threads or None, bar.update)
+        if self.out is not None:
+            write_atomically(self.out, (json.dumps(result, indent=2) + "\n").encode())
+        if self.json:
+            print(json.dumps(result))
+            return 0
+        for name, rate in result["steps_per_second"].items():
+            ratio = f"  ours: {result['ratio'][name]:.2f} ×" if name in result["ratio"] else ""
+            print(f"{name:<18} {rate:>8} steps/s{ratio}")
+        return 0
+
+
+@dataclass
 class BenchAutosafe:
     """Trains every method on a task with equal steps, all seeds and all levels of goal conflict at once, then writes results and figures.
 
@@ -234,6 +272,38 @@ class BenchRecord:
             print(f"{name:<13} {asked}{found['delivered']} delivered, {found['dropped']} dropped, gap {1e3 * found['largest_gap']:.1f} ms")
         print("share of a core:", ", ".join(f"{name} {share:.2f}" for name, share in result["cpu"].items()))
         print(f"control: {result['overruns']} of {result['ticks']} deadlines missed; {result['commit_seconds']:.1f} s to write the episode")
+        return 0
+
+
+@dataclass
+class BenchSafeexplorer:
+    """Trains SafeExplorer, its ablations and what it is compared with, with equal steps, then writes results and a figure.
+
+    What was trained before is not trained again; what was stopped goes on. All methods of one environment take hours.
+    """
+
+    env: str = "halfcheetah"
+    """halfcheetah or ant."""
+    methods: tuple[str, ...] = ()
+    """Which methods, see `python -m ros_rl.learning.fall_ladder --help`; none named: all."""
+    seeds: int = 3
+    """Runs of each method: seeds 0 to seeds - 1."""
+    steps: int = 1_000_000
+    """Environment steps of each run, recovery steps included."""
+    recovery: Literal["strong", "weak"] = "strong"
+    """Which recovery policy."""
+    folder: Path = Path("out/safeexplorer")
+    """Where runs, results and figures go."""
+    only_trained: bool = False
+    """Train nothing: summarise the methods of which all runs are trained already."""
+
+    def run(self) -> int:
+        """Returns 0."""
+        from ros_rl.learning.fall_results import bench, markdown
+
+        table, files = bench(self.env, self.methods, self.seeds, self.steps, self.recovery, self.folder, self.only_trained)
+        print(markdown(table))
+        print(*files, sep="\n")
         return 0
 
 

@@ -31,7 +31,13 @@ COMMANDS = {
     "bench loop": ("ros_rl.cli.bench", "BenchLoop", "measure the control loop and the node graph"),
     "bench sim": ("ros_rl.cli.bench", "BenchSim", "measure how fast environments step"),
     "bench safety": ("ros_rl.cli.bench", "BenchSafety", "measure what each way to be safe costs in an act"),
+    "bench ppo": ("ros_rl.cli.bench", "BenchPpo", "measure how fast PPO collects and learns"),
     "bench autosafe": ("ros_rl.cli.bench", "BenchAutosafe", "train AutoSafe and what it is compared with, and draw the results"),
+    "bench safeexplorer": (
+        "ros_rl.cli.bench",
+        "BenchSafeexplorer",
+        "train SafeExplorer and what it is compared with, and draw the results",
+    ),
     "bench crash": ("ros_rl.cli.bench", "BenchCrash", "kill a recorder at random times and count what is lost"),
     "bench record": ("ros_rl.cli.bench", "BenchRecord", "record cameras and joints in real time and count what is lost"),
     "data info": ("ros_rl.cli.data", "DataInfo", "say what a dataset holds"),

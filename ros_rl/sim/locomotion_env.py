@@ -3,6 +3,7 @@
 Source: `gymnasium.envs.mujoco.half_cheetah_v5` and `ant_v5`, with their default arguments.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,9 @@ def _load(file: str) -> mujoco.MjModel:
 
 class _LocomotionVectorEnv(BatchVectorEnv):
     """What both have in common: initial states, actuation, the time limit; positions along the track are not observed."""
+
+    _kept: tuple[str, ...] = ("_elapsed", "_ended", "_begun", "_before", "_action")  # beside the simulation, between steps
+    _before: np.ndarray
 
     def __init__(
         self,
@@ -93,12 +97,33 @@ class _LocomotionVectorEnv(BatchVectorEnv):
     def advance(self, actions: np.ndarray, copies: np.ndarray | None) -> None:
         """Applies the actions as set-points of the actuators, which cut them to their range."""
         rows: Any = slice(None) if copies is None else copies
-        self._action = actions
+        self._action = actions.copy()
         self._elapsed[rows] += 1
         self.copies.ctrl[rows] = actions[rows]
         # Contact forces and body positions stay those of the state before the last step, as Gymnasium has them.
         self.copies.advance(FRAME_SKIP, copies, mjtStage.mjSTAGE_NONE)
         self.copies.check()
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Returns everything that the future depends on; what was last observed belongs to it."""
+        kept = {name: np.array(getattr(self, name)) for name in self._kept}
+        generators = [self.generator(copy).bit_generator.state for copy in range(self.num_envs)]
+        return {"sim": self.copies.snapshot(), "generators": np.frombuffer(json.dumps(generators).encode(), np.uint8), **kept}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Goes back to what `state` returned, in an environment of the same kind and size.
+
+        Raises:
+            UserError: it is of another one.
+        """
+        sim = self.copies.snapshot()
+        if sim.shape != state["sim"].shape:
+            raise UserError(f"the state is of simulations of shape {state['sim'].shape}, these have {sim.shape}")
+        self.copies.restore(state["sim"])
+        for name in self._kept:
+            getattr(self, name)[...] = state[name]
+        for copy, known in enumerate(json.loads(state["generators"].tobytes())):
+            self.generator(copy).bit_generator.state = known
 
     def _late(self) -> np.ndarray:
         """Tells where the time is up, shape (n,), as Gymnasium's wrapper does: in a step that terminates the episode too."""
@@ -152,6 +177,8 @@ class HalfCheetahVectorEnv(_LocomotionVectorEnv):
 class AntVectorEnv(_LocomotionVectorEnv):
     """Gymnasium's Ant-v5: run forward and stay healthy, with a price on actions and on forces of contact."""
 
+    _kept = (*_LocomotionVectorEnv._kept, "_forces", "_after")
+
     def __init__(
         self,
         num_envs: int = 1,
@@ -169,7 +196,7 @@ class AntVectorEnv(_LocomotionVectorEnv):
         super().__init__(
             model, "ant", 2, (model.nbody - 1) * 6, num_envs, max_episode_steps, render_mode, autoreset_mode, threads, persistent=True
         )
-        self._before = np.zeros((num_envs, 2))
+        self._before, self._after = np.zeros((num_envs, 2)), np.zeros((num_envs, 2))
         self._forces = np.zeros((num_envs, model.nbody, 6))
         self._torso = self.copies.bind("xpos")[:, 1, :2]
         self._contacts = self.copies.bind("ncon")
@@ -177,13 +204,14 @@ class AntVectorEnv(_LocomotionVectorEnv):
     def begin(self, copies: np.ndarray, seeds: list[int | None]) -> None:
         """Starts episodes; Gymnasium sees no contact forces before the first step."""
         super().begin(copies, seeds)
-        self._before[copies] = self._torso[copies]
+        self._before[copies] = self._after[copies] = self._torso[copies]
         self._forces[copies] = 0.0
 
     def advance(self, actions: np.ndarray, copies: np.ndarray | None) -> None:
         """Moves the copies and remembers where they were."""
-        self._before = self._torso.copy()
+        self._before = self._after
         super().advance(actions, copies)
+        self._after = self._torso.copy()
         rows: Any = slice(None) if copies is None else copies
         self._forces[rows] = 0.0
         # MuJoCo derives the forces on bodies on request only, and from the contacts of its last Runge-Kutta stage, which only the
@@ -202,7 +230,7 @@ class AntVectorEnv(_LocomotionVectorEnv):
     def judge(self) -> Judged:
         """Rewards speed along x and health; an ant whose torso is not between 0.2 and 1 m high is not healthy."""
         position = self.copies.qpos[:, :2].copy()
-        velocity = (self._torso - self._before) / self.dt
+        velocity = (self._after - self._before) / self.dt
         finite = np.isfinite(self.copies.qpos).all(axis=1) & np.isfinite(self.copies.qvel).all(axis=1)
         healthy = finite & (self.copies.qpos[:, 2] >= 0.2) & (self.copies.qpos[:, 2] <= 1.0)
         action_cost = 0.5 * np.square(self._action).sum(axis=1)

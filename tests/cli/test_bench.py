@@ -134,3 +134,17 @@ def test_an_act_is_measured_for_every_method(capsys, monkeypatch):
 def test_bad_input_to_the_safety_benches_is_one_line_and_exit_code_2(capsys, words, message):
     assert main(["bench", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_ppo_is_measured(tmp_path, capsys, monkeypatch):
+    from ros_rl.learning import ppo
+
+    short = ppo.PpoArgs
+    monkeypatch.setattr(ppo, "PpoArgs", lambda target_kl: short(copies=2, rollout=8, batch=8, epochs=1, target_kl=target_kl))
+    out = tmp_path / "bench_ppo.json"
+    assert main(["bench", "ppo", "--turns", "1", "--out", str(out), "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert json.loads(out.read_text()) == figures
+    assert all(math.isfinite(number) and number > 0 for number in numbers(figures["ratio"]))
+    assert main(["bench", "ppo", "--turns", "0"]) == 2
+    assert "--turns must be from 1 to 10000" in capsys.readouterr().err

@@ -1,0 +1,56 @@
+"""Tests of ros_rl.learning.recovery_rl."""
+
+import numpy as np
+from falling_point import FallingPoint
+
+from ros_rl.learning.ppo import PpoArgs, log_prob_of
+from ros_rl.learning.recovery_rl import RecoveryRl, RiskArgs, risk_targets
+from ros_rl.learning.safeexplorer import ExplorerArgs
+
+ARGS = PpoArgs(copies=8, rollout=32, epochs=2, batch=64, hidden=(16, 16), learning_rate=3e-3)
+
+
+def learner_of(args=ARGS, risk=None, **kwargs) -> RecoveryRl:
+    return RecoveryRl(args, FallingPoint(args.copies, **kwargs), 30, 0, lambda seen: -np.sign(seen[:, :1]), ExplorerArgs(), risk)
+
+
+def test_a_fall_is_the_risk_and_what_is_ahead_counts_less():
+    targets = risk_targets(np.array([1.0, 0.0, 0.0]), np.array([0.7, 0.5, 3.0]), 0.85)
+    np.testing.assert_allclose(targets, [1.0, 0.425, 0.85])
+
+
+def test_the_policy_learns_from_what_it_proposed_and_the_risk_from_what_was_done():
+    learner = learner_of(risk=RiskArgs(threshold=-1e9))  # the recovery policy always acts
+    rollout = learner._collect()
+    assert rollout.acted.all() and not learner._chosen.any()
+    np.testing.assert_array_equal(learner._executed[..., 0], -np.sign(rollout.raw[..., 0]))
+    mean = np.stack([learner.actor(row) for row in rollout.observation])
+    np.testing.assert_allclose(rollout.log_prob, log_prob_of(rollout.action, mean, learner.log_std), rtol=1e-4, atol=1e-5)
+    assert np.abs(rollout.action - learner._executed).min(axis=-1).max() > 0.1
+
+
+def test_risk_is_learned_and_falls_become_fewer():
+    def trained(threshold: float) -> RecoveryRl:
+        learner = learner_of(risk=RiskArgs(threshold=threshold), goal=0.95, reach=0.4, limit=50)
+        for _ in range(30):
+            learner.iterate()
+        return learner
+
+    learner, without = trained(0.2), trained(np.inf)
+    assert learner.falls < 0.85 * without.falls and without.counts["recovery"] == 0
+    seen = learner.moments(np.array([[0.8, 0.95], [0.8, 0.95], [0.0, 0.95]]))
+    outwards, inwards, middle = learner.risk_critic(np.concatenate([seen, np.float32([[1.0], [-1.0], [0.0]])], axis=1))[:, 0]
+    assert outwards > max(inwards, middle) + 0.1
+
+
+def test_a_training_that_was_stopped_goes_on_bit_for_bit(tmp_path):
+    whole, stopped, resumed = (learner_of() for _ in range(3))
+    for _ in range(4):
+        whole.iterate()
+    stopped.iterate(), stopped.iterate()
+    stopped.save(tmp_path / "run.npz")
+    resumed.resume(tmp_path / "run.npz")
+    resumed.iterate(), resumed.iterate()
+    np.testing.assert_array_equal(resumed.parameters.values, whole.parameters.values)
+    np.testing.assert_array_equal(resumed.risk_parameters.values, whole.risk_parameters.values)
+    assert resumed.counts == whole.counts

@@ -188,7 +188,7 @@ _OBJECTS = {
 def suite(name: str, robot_name: str) -> Bundle:
     """The expert of one scene of the tabletop suite."""
     robot = load_robot(robot_name)
-    motion = {field: getattr(_TABLETOP, field) for field in arm_program.Motion.__dataclass_fields__}
+    motion = {field: getattr(_TABLETOP, field) for field in arm_program.Motion.__dataclass_fields__} | {"turn": 1.4}
     settings = tabletop.Parameters(**motion, places=_PLACES[name], handles=_HANDLES[name], half=0.02, press=0.0085)
     scene = [f"privileged.{name}" for name in (*_OBJECTS[name], *_HANDLES[name])]
     return _bundle(name, "tabletop", robot, _rate(robot), ["instruction", "joint_position", *scene], asdict(settings), {})

@@ -29,6 +29,7 @@ COMMANDS = {
     "bench sim": ("ros_rl.cli.bench", "BenchSim", "measure how fast environments step"),
     "bench safety": ("ros_rl.cli.bench", "BenchSafety", "measure what each way to be safe costs in an act"),
     "bench autosafe": ("ros_rl.cli.bench", "BenchAutosafe", "train AutoSafe and what it is compared with, and draw the results"),
+    "bench tabletop": ("ros_rl.cli.bench", "BenchTabletop", "play the tabletop suite and count successes"),
     "bench crash": ("ros_rl.cli.bench", "BenchCrash", "kill a recorder at random times and count what is lost"),
     "data info": ("ros_rl.cli.data", "DataInfo", "say what a dataset holds"),
     "data check": ("ros_rl.cli.data", "DataCheck", "find every gap of a dataset"),

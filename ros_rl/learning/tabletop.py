@@ -1,11 +1,11 @@
 """Measures a policy on the tabletop suite, split by split; by default its scripted experts."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-import numpy as np
-
+from ros_rl.errors import unknown
 from ros_rl.hardware.guard import Guard, GuardedRobot
 from ros_rl.hardware.mujoco import MujocoRobot
 from ros_rl.learning.rollout import Step, run_episode
@@ -15,11 +15,24 @@ from ros_rl.robots.spec import load_robot
 from ros_rl.safety.interface import PassThrough
 from ros_rl.safety.stage import SafetyStage
 from ros_rl.sim.tabletop import Item, load_split
-from ros_rl.sim.task import Task, TaskMonitor, TaskState
+from ros_rl.sim.task import Task, TaskMonitor, TaskState, suite_names
+
+
+@dataclass(frozen=True)
+class Played:
+    """How an episode ended, how many control steps it had, and at how many of them the guard cut a command."""
+
+    state: TaskState
+    steps: int
+    limited: int
 
 
 class Players:
-    """One simulation and one policy for each scene, for the tasks of the suite in any order."""
+    """One simulation for each scene and one player for each policy, for the tasks of the suite in any order.
+
+    Attributes:
+        spec: the robot.
+    """
 
     def __init__(self, robot: str = "arm", policy: str = "", cameras: Sequence[str] = ()):
         """
@@ -28,28 +41,35 @@ class Players:
             policy: bundle, by name or path; empty: the one that a task names.
             cameras: cameras to take images with.
         """
-        self._spec = load_robot(robot)
+        self.spec = load_robot(robot)
         self._policy = policy
         self._cameras = cameras
         self._robots: dict[str, GuardedRobot] = {}
         self._runners: dict[str, PolicyRunner] = {}
 
-    def play(self, task: Task, seed: int, record: Callable[[Step], None] | None = None) -> tuple[TaskState, int]:
-        """Plays an episode; returns how it ended and at how many control steps the guard cut a command."""
+    def play(self, task: Task, seed: int, record: Callable[[Step], None] = lambda step: None) -> Played:
+        """Plays an episode; `record` is called with every control step."""
         robot = self._robot(task)
         name = self._policy or task.policy
         if name not in self._runners:
-            self._runners[name] = PolicyRunner(load_policy(name, self._spec))
-        steps = round(task.time_limit * self._spec.control_rate) + 1
+            self._runners[name] = PolicyRunner(load_policy(name, self.spec))
+        steps = round(task.time_limit * self.spec.control_rate) + 1
         limited = robot.guard.counts["limited"]
-        stage, monitor = SafetyStage(self._spec, PassThrough()), TaskMonitor(task, self._spec)
-        state = run_episode(robot, self._runners[name], stage, seed, steps, monitor, record)
+        taken = 0
+
+        def count(step: Step) -> None:
+            nonlocal taken
+            taken += 1
+            record(step)
+
+        stage, monitor = SafetyStage(self.spec, PassThrough()), TaskMonitor(task, self.spec)
+        state = run_episode(robot, self._runners[name], stage, seed, steps, monitor, count)
         assert state is not None  # there is a monitor
-        return state, robot.guard.counts["limited"] - limited
+        return Played(state, taken, robot.guard.counts["limited"] - limited)
 
     def _robot(self, task: Task) -> GuardedRobot:
         if task.scene not in self._robots:
-            self._robots[task.scene] = GuardedRobot(MujocoRobot(self._spec, task, cameras=self._cameras), Guard(self._spec))
+            self._robots[task.scene] = GuardedRobot(MujocoRobot(self.spec, task, cameras=self._cameras), Guard(self.spec))
         robot = self._robots[task.scene]
         assert isinstance(robot.robot, MujocoRobot)
         robot.robot.task = task
@@ -75,64 +95,62 @@ def episodes_of(items: Sequence[Item], count: int) -> list[tuple[Task, int]]:
     return picked
 
 
-def measure(
-    splits: Sequence[str],
-    episodes: int,
-    families: Sequence[str] = (),
-    robot: str = "arm",
-    policy: str = "",
-    progress: Callable[[], object] = lambda: None,
-) -> list[dict[str, Any]]:
-    """Plays every task of some splits.
+@dataclass(frozen=True)
+class Row:
+    """A task of a split, and what is to be played of it."""
 
-    Args:
-        splits: names of splits.
-        episodes: how many of each task in each split.
-        families: tasks to play, without their variants; empty: all.
-        robot: who plays.
-        policy: bundle, by name or path; empty: the experts.
-        progress: called after each episode.
+    split: str
+    task: str
+    items: list[Item]
 
-    Returns:
-        for each split and task: how many variants and instructions it has there, the success rate, the mean duration of an
-        episode (s), control steps and how many of them the guard limited, and the seeds that failed.
+
+def rows_of(splits: Sequence[str], families: Sequence[str] = (), robot: str = "arm") -> list[Row]:
+    """Returns every task of some splits; `families` names those that are wanted, without variants; empty: all.
+
+    Raises:
+        UserError: there is no such split or task.
     """
-    players, rows = Players(robot, policy), []
-    period = load_robot(robot).period
-    for split, family, items in tasks_of(splits, families, robot):
-        failed: list[dict[str, Any]] = []
-        steps, limited = [], 0
-        for task, seed in episodes_of(items, episodes):
-            ticks: list[None] = []
-            state, cut = players.play(task, seed, lambda _, ticks=ticks: ticks.append(None))  # type: ignore[misc]
-            steps.append(len(ticks))
-            limited += cut
-            if not state.success:
-                failed.append({"task": task.name, "seed": seed, "reason": state.reason})
-            progress()
-        rows.append(
-            {
-                "split": split,
-                "task": family,
-                "variants": len({item.task.name for item in items}),
-                "instructions": len({item.task.instruction for item in items}),
-                "episodes": episodes,
-                "success_rate": (episodes - len(failed)) / episodes,
-                "mean_duration": round(float(np.mean(steps)) * period, 3),
-                "steps": int(np.sum(steps)),
-                "limited_steps": limited,
-                "failed": failed,
-            }
-        )
-    players.close()
-    return rows
-
-
-def tasks_of(splits: Sequence[str], families: Sequence[str], robot: str) -> list[tuple[str, str, list[Item]]]:
-    """Returns split, task and items for every task that the splits have."""
+    for family in families:
+        if family not in suite_names():
+            raise unknown("task of the suite", family, suite_names())
     found = []
     for split in splits:
         for family, items in groupby(load_split(split, robot), lambda item: item.family):
             if not families or family in families:
-                found.append((split, family, list(items)))
+                found.append(Row(split, family, list(items)))
     return found
+
+
+def measure(players: Players, row: Row, episodes: int, progress: Callable[[], object] = lambda: None) -> dict[str, Any]:
+    """Plays a task of a split.
+
+    Args:
+        players: who plays.
+        row: what is played.
+        episodes: how many, spread over its variants and wordings.
+        progress: called after each episode.
+
+    Returns:
+        how many variants and instructions the task has in this split, the success rate, the mean duration of an episode (s), control
+        steps and how many of them the guard limited, and the episodes that failed.
+    """
+    failed, steps, limited = [], 0, 0
+    for task, seed in episodes_of(row.items, episodes):
+        played = players.play(task, seed)
+        steps += played.steps
+        limited += played.limited
+        if not played.state.success:
+            failed.append({"task": task.name, "instruction": task.instruction, "seed": seed, "reason": played.state.reason})
+        progress()
+    return {
+        "split": row.split,
+        "task": row.task,
+        "variants": len({item.task.name for item in row.items}),
+        "instructions": len({item.task.instruction for item in row.items}),
+        "episodes": episodes,
+        "success_rate": (episodes - len(failed)) / episodes,
+        "mean_duration": round(steps * players.spec.period / episodes, 3),
+        "steps": steps,
+        "limited_steps": limited,
+        "failed": failed,
+    }

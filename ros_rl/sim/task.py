@@ -12,7 +12,7 @@ import pydantic
 
 from ros_rl import paths
 from ros_rl.config import STRICT, Finite, NotNegative, Positive, Vector3, read_yaml
-from ros_rl.errors import UserError
+from ros_rl.errors import UserError, unknown
 from ros_rl.hardware.interface import Observation
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim.plan import Skill
@@ -634,7 +634,7 @@ def _placed(entry: Placed) -> _Check:
             position = position - other[..., :3]
             if entry.turned:
                 position = _unturned(position, other[..., 3:])
-        return ((lower <= position) & (position <= upper)).all(axis=-1)
+        return np.all((lower <= position) & (position <= upper), axis=-1)
 
     return _Check(holds, lambda *_: f"{entry.object} is in its place")
 

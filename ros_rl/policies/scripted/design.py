@@ -12,7 +12,7 @@ from scipy.linalg import solve_discrete_are
 from ros_rl import __version__
 from ros_rl.policies.bundle import Bundle
 from ros_rl.policies.interface import ObservationKey, PolicySpec
-from ros_rl.policies.scripted import arm_circle, arm_pick_place, arm_program, quadrotor_pd, quadruped_gait, tabletop
+from ros_rl.policies.scripted import arm_circle, arm_pick_place, arm_program, quadrotor_pd, quadruped_gait, tabletop_expert
 from ros_rl.policies.scripted.motion import tool_frame
 from ros_rl.robots.ik import ROTATION_COST
 from ros_rl.robots.model import RobotModel
@@ -157,26 +157,26 @@ def pick_place(name: str, robot_name: str, settings: arm_pick_place.Parameters) 
 # Numbers are those of the scenes of the suite: where items rest, and what handles are grasped by.
 _PLACES = {
     "tabletop_blocks": {
-        "bowl": tabletop.Place(offset=[0.0, 0.0, 0.028], drop=0.03, radius=0.04, of="bowl"),
-        "tray": tabletop.Place(offset=[0.0, 0.0, 0.026], drop=0.004, radius=0.05, of="tray"),
-        "purple_square": tabletop.Place(offset=[0.66, 0.13, 0.02], drop=0.003, radius=0.035),
-        "orange_square": tabletop.Place(offset=[0.66, -0.13, 0.02], drop=0.003, radius=0.035),
+        "bowl": tabletop_expert.Place(offset=[0.0, 0.0, 0.028], drop=0.03, radius=0.04, of="bowl"),
+        "tray": tabletop_expert.Place(offset=[0.0, 0.0, 0.026], drop=0.004, radius=0.05, of="tray"),
+        "purple_square": tabletop_expert.Place(offset=[0.66, 0.13, 0.02], drop=0.003, radius=0.035),
+        "orange_square": tabletop_expert.Place(offset=[0.66, -0.13, 0.02], drop=0.003, radius=0.035),
     },
     "tabletop_fixtures": {
-        "drawer": tabletop.Place(offset=[-0.012, 0.0, 0.041], drop=0.015, radius=0.05, of="cabinet", handle="drawer"),
-        "cabinet": tabletop.Place(offset=[0.0, 0.0, 0.105], drop=0.003, radius=0.05, of="cabinet"),
+        "drawer": tabletop_expert.Place(offset=[-0.012, 0.0, 0.041], drop=0.015, radius=0.05, of="cabinet", handle="drawer"),
+        "cabinet": tabletop_expert.Place(offset=[0.0, 0.0, 0.105], drop=0.003, radius=0.05, of="cabinet"),
     },
 }
 _SLIDES, _SINKS = [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]
 _HANDLES = {
     "tabletop_blocks": {},
     "tabletop_fixtures": {
-        "drawer": tabletop.Handle(of="cabinet", grasp=[-0.107, 0.0, 0.045], axis=[-1.0, 0.0, 0.0], tolerance=0.008),
-        "slider": tabletop.Handle(of="slider_box", grasp=[0.0, 0.0, 0.05], axis=_SLIDES, tolerance=0.008),
-        "knob": tabletop.Handle(of="knob_box", grasp=[0.0, 0.0, 0.05], axis=[0.0, 0.0, 1.0], tolerance=0.12, turns=True),
-        "green_button": tabletop.Handle(of="button_box", grasp=[0.0, 0.055, 0.044], axis=_SINKS, tolerance=0.001),
-        "yellow_button": tabletop.Handle(of="button_box", grasp=[0.0, 0.0, 0.044], axis=_SINKS, tolerance=0.001),
-        "red_button": tabletop.Handle(of="button_box", grasp=[0.0, -0.055, 0.044], axis=_SINKS, tolerance=0.001),
+        "drawer": tabletop_expert.Handle(of="cabinet", grasp=[-0.107, 0.0, 0.045], axis=[-1.0, 0.0, 0.0], tolerance=0.008),
+        "slider": tabletop_expert.Handle(of="slider_box", grasp=[0.0, 0.0, 0.05], axis=_SLIDES, tolerance=0.008),
+        "knob": tabletop_expert.Handle(of="knob_box", grasp=[0.0, 0.0, 0.05], axis=[0.0, 0.0, 1.0], tolerance=0.12, turns=True),
+        "green_button": tabletop_expert.Handle(of="button_box", grasp=[0.0, 0.055, 0.044], axis=_SINKS, tolerance=0.001),
+        "yellow_button": tabletop_expert.Handle(of="button_box", grasp=[0.0, 0.0, 0.044], axis=_SINKS, tolerance=0.001),
+        "red_button": tabletop_expert.Handle(of="button_box", grasp=[0.0, -0.055, 0.044], axis=_SINKS, tolerance=0.001),
     },
 }
 _OBJECTS = {
@@ -189,7 +189,7 @@ def suite(name: str, robot_name: str) -> Bundle:
     """The expert of one scene of the tabletop suite."""
     robot = load_robot(robot_name)
     motion = {field: getattr(_TABLETOP, field) for field in arm_program.Motion.__dataclass_fields__} | {"turn": 1.4}
-    settings = tabletop.Parameters(**motion, places=_PLACES[name], handles=_HANDLES[name], half=0.02, press=0.0085)
+    settings = tabletop_expert.Parameters(**motion, places=_PLACES[name], handles=_HANDLES[name], half=0.02, press=0.0085)
     scene = [f"privileged.{name}" for name in (*_OBJECTS[name], *_HANDLES[name])]
     return _bundle(name, "tabletop", robot, _rate(robot), ["instruction", "joint_position", *scene], asdict(settings), {})
 

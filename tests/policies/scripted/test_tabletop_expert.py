@@ -1,4 +1,4 @@
-"""Tests of ros_rl.policies.scripted.tabletop."""
+"""Tests of ros_rl.policies.scripted.tabletop_expert."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ import pytest
 from ros_rl.errors import UserError
 from ros_rl.policies.actors import load_policy
 from ros_rl.policies.bundle import load_bundle
-from ros_rl.policies.scripted.tabletop import TabletopExpert, known_plans
+from ros_rl.policies.scripted.tabletop_expert import TabletopExpert, known_plans
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.plan import Press, Put
 

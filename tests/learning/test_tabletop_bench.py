@@ -1,4 +1,4 @@
-"""Tests of ros_rl.learning.tabletop: the experts do every task of the suite once, and a measurement counts what it should."""
+"""Tests of ros_rl.learning.tabletop_bench: the experts do every task of the suite once, and a measurement counts what it should."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ros_rl.errors import UserError
-from ros_rl.learning.tabletop import Players, episodes_of, measure, rows_of
+from ros_rl.learning.tabletop_bench import Players, episodes_of, measure, rows_of
 from ros_rl.policies.bundle import load_bundle
 from ros_rl.sim.tabletop import load_split
 from ros_rl.sim.task import suite_names

@@ -212,7 +212,7 @@ class BenchTabletop:
 
     def run(self) -> int:
         """Returns 0."""
-        from ros_rl.learning.tabletop_bench import Players, measure, rows_of
+        from ros_rl.learning.tabletop_bench import Players, markdown, measure, rows_of
 
         if not 1 <= self.episodes <= 10_000:
             raise UserError(f"--episodes must be from 1 to 10000, got {self.episodes}")

@@ -14,7 +14,7 @@ from ros_rl.policies.runner import PolicyRunner
 from ros_rl.robots.spec import load_robot
 from ros_rl.safety.interface import PassThrough
 from ros_rl.safety.stage import SafetyStage
-from ros_rl.sim.tabletop import Item, load_split
+from ros_rl.sim.tabletop import SPLITS, Item, load_split
 from ros_rl.sim.task import Task, TaskMonitor, TaskState, suite_names
 
 
@@ -154,3 +154,15 @@ def measure(players: Players, row: Row, episodes: int, progress: Callable[[], ob
         "limited_steps": limited,
         "failed": failed,
     }
+
+
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """Returns figures from `measure` as a table: a line for each task, a column for each split, and the mean duration over all."""
+    splits = [split for split in SPLITS if any(row["split"] == split for row in rows)]
+    lines = ["| task | " + " | ".join(split.replace("_", " ") for split in splits) + " | mean duration |", "|---" * (len(splits) + 2) + "|"]
+    for task in dict.fromkeys(row["task"] for row in rows):
+        of_task = {row["split"]: row for row in rows if row["task"] == task}
+        cells = [f"{of_task[split]['success_rate']:.0%} of {of_task[split]['episodes']}" if split in of_task else "–" for split in splits]
+        duration = sum(row["mean_duration"] for row in of_task.values()) / len(of_task)
+        lines.append(f"| `{task}` | " + " | ".join(cells) + f" | {duration:.1f} s |")
+    return "\n".join(lines)

@@ -233,10 +233,7 @@ class BenchTabletop:
         if self.json:
             print(json.dumps(result))
             return 0
-        for row in result["rows"]:
-            print(
-                f"{row['split']:<18} {row['task']:<17} {row['success_rate']:4.0%} of {row['episodes']}, {row['mean_duration']:6.2f} s each"
-            )
+        print(markdown(result["rows"]))
         return 0
 
 

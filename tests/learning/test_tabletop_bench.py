@@ -1,15 +1,19 @@
 """Tests of ros_rl.learning.tabletop_bench: the experts do every task of the suite once, and a measurement counts what it should."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ros_rl.errors import UserError
-from ros_rl.learning.tabletop_bench import Players, episodes_of, measure, rows_of
+from ros_rl.learning.tabletop_bench import Players, episodes_of, markdown, measure, rows_of
 from ros_rl.policies.bundle import load_bundle
 from ros_rl.sim.tabletop import load_split
-from ros_rl.sim.task import suite_names
+from ros_rl.sim.task import load_task, suite_names
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +62,29 @@ def test_a_measurement_counts_successes_and_names_failures(players):
     assert (figures["success_rate"], figures["steps"], figures["variants"], figures["instructions"]) == (0.0, 20, 2, 14)
     assert [entry["task"] for entry in figures["failed"]] == ["press_button:green", "press_button:yellow"]
     assert figures["failed"][0]["reason"] == "time limit of 0.05 s"
+
+
+def test_the_table_has_a_line_for_each_task_and_a_column_for_each_split():
+    rows = [
+        {"split": "train", "task": "lift", "success_rate": 0.96, "episodes": 50, "mean_duration": 4.0},
+        {"split": "unseen_pairings", "task": "lift", "success_rate": 1.0, "episodes": 50, "mean_duration": 6.0},
+        {"split": "train", "task": "slide", "success_rate": 1.0, "episodes": 50, "mean_duration": 6.26},
+    ]
+    assert markdown(rows).splitlines() == [
+        "| task | train | unseen pairings | mean duration |",
+        "|---|---|---|---|",
+        "| `lift` | 96% of 50 | 100% of 50 | 5.0 s |",
+        "| `slide` | 100% of 50 | – | 6.3 s |",
+    ]
+
+
+def test_the_page_names_every_task_with_its_variants_and_shows_what_was_measured():
+    page = (ROOT / "docs" / "tabletop.md").read_text()
+    for family in suite_names():
+        assert f"| `{family}` |" in page
+        for variant in load_task(family).variants:
+            assert variant in page
+    assert markdown(json.loads((ROOT / "docs" / "results" / "tabletop.json").read_text())["rows"]) in page
 
 
 def test_unknown_names_are_refused():

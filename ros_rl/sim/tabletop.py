@@ -6,6 +6,7 @@ initial states, so that training and each way of judging have no (variant, instr
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 
 from ros_rl.errors import unknown
 from ros_rl.sim.task import Task, load_task, suite_names
@@ -51,10 +52,11 @@ def load_split(name: str, robot: str = "arm") -> list[Item]:
     return [Item(family, task, seeds) for family in suite_names() for task in _tasks(family, name, robot)]
 
 
-def variants(family: str, robot: str | None = None) -> list[Task]:
-    """Returns a task of the suite in all its variants."""
+@cache
+def variants(family: str, robot: str | None = None) -> tuple[Task, ...]:
+    """Returns a task of the suite in all its variants; its file is read once."""
     first = load_task(family, robot)
-    return [first, *(load_task(f"{family}:{variant}", robot) for variant in first.variants[1:])]
+    return first, *(load_task(f"{family}:{variant}", robot) for variant in first.variants[1:])
 
 
 def _tasks(family: str, split: str, robot: str) -> Iterator[Task]:

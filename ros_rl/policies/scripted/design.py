@@ -172,7 +172,7 @@ _HANDLES = {
     "tabletop_blocks": {},
     "tabletop_fixtures": {
         "drawer": tabletop_expert.Handle(of="cabinet", grasp=[-0.107, 0.0, 0.045], axis=[-1.0, 0.0, 0.0], tolerance=0.008),
-        "slider": tabletop_expert.Handle(of="slider_box", grasp=[0.0, 0.0, 0.05], axis=_SLIDES, tolerance=0.008),
+        "lever": tabletop_expert.Handle(of="slider_box", grasp=[0.0, 0.0, 0.05], axis=_SLIDES, tolerance=0.008),
         "knob": tabletop_expert.Handle(of="knob_box", grasp=[0.0, 0.0, 0.05], axis=[0.0, 0.0, 1.0], tolerance=0.12, turns=True),
         "green_button": tabletop_expert.Handle(of="button_box", grasp=[0.0, 0.055, 0.044], axis=_SINKS, tolerance=0.001),
         "yellow_button": tabletop_expert.Handle(of="button_box", grasp=[0.0, 0.0, 0.044], axis=_SINKS, tolerance=0.001),

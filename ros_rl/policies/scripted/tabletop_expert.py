@@ -18,7 +18,8 @@ from ros_rl.policies.scripted.contents import parameters
 from ros_rl.robots.model import Pose
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim.plan import Beside, Lift, Move, Press, Push, Put, Skill, Stack, Wipe
-from ros_rl.sim.task import load_task, suite_names
+from ros_rl.sim.tabletop import variants
+from ros_rl.sim.task import suite_names
 
 _SETTLED = 0.012  # m, in height
 _BEHIND = 0.055  # m, from a block's centre to where the fingers come down before they push it
@@ -291,11 +292,9 @@ def known_plans(bundle: str, robot: str) -> dict[str, tuple[Skill, ...]]:
     """
     plans: dict[str, tuple[Skill, ...]] = {}
     for name in suite_names():
-        first = load_task(name)
-        if robot not in first.robots or load_task(name, robot).policy != bundle:
+        if robot not in variants(name)[0].robots or variants(name, robot)[0].policy != bundle:
             continue
-        for variant in first.variants or ("",):
-            task = load_task(f"{name}:{variant}" if variant else name, robot)
+        for task in variants(name, robot):
             for text in (task.instruction, *task.paraphrases, *task.unseen.paraphrases):
                 if plans.setdefault(text, task.plan) != task.plan:
                     raise UserError(f"{task.path}: '{text}' is the instruction of another task too, which has another plan")

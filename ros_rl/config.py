@@ -1,6 +1,7 @@
 """YAML files read into dataclasses: every mistake is reported with its file and line."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -35,12 +36,13 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def read_yaml(path: Path, schema: type[T]) -> T:
+def read_yaml(path: Path, schema: type[T], prepare: Callable[[dict[str, Any]], dict[str, Any]] = lambda values: values) -> T:
     """Reads a YAML file into a dataclass.
 
     Args:
         path: the file.
         schema: a pydantic dataclass with the configuration `STRICT`.
+        prepare: changes the values before they are checked.
 
     Raises:
         UserError: the file is missing, is no YAML, or does not fit the schema; the message starts with ``file:line``.
@@ -61,7 +63,7 @@ def read_yaml(path: Path, schema: type[T]) -> T:
     if not isinstance(values, dict):
         raise UserError(f"{path}:1: expected 'key: value' lines, found {type(values).__name__}")
     try:
-        return validate(values, schema)
+        return validate(prepare(values), schema)
     except pydantic.ValidationError as error:
         # A misspelt key is both unknown and missing: the former says more.
         first = min(error.errors(), key=lambda entry: entry["type"] not in _UNKNOWN_KEY)

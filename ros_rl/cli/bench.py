@@ -6,7 +6,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tqdm import tqdm
 
@@ -305,6 +305,76 @@ class BenchSafeexplorer:
         print(markdown(table))
         print(*files, sep="\n")
         return 0
+
+
+@dataclass
+class BenchTabletop:
+    """Plays the tasks of the tabletop suite in all its splits, by default with the scripted experts, and counts successes.
+
+    What the file named by --out holds already is not played again, so that a run that was stopped goes on.
+    """
+
+    splits: str = "train,unseen_positions,unseen_pairings,unseen_paraphrases,long_horizon"
+    """Splits, separated by commas."""
+    tasks: str = ""
+    """Tasks without their variants, separated by commas; empty: all."""
+    episodes: int = 50
+    """Episodes of each task in each split, spread over its variants and instructions."""
+    policy: str = ""
+    """Bundle to play, by name or path; empty: the expert that each task names."""
+    json: bool = False
+    """Print JSON."""
+    out: Path | None = None
+    """File to write the figures to, as JSON, after each task."""
+
+    def run(self) -> int:
+        """Returns 0."""
+        from ros_rl.learning.tabletop_bench import Players, markdown, measure, rows_of
+
+        if not 1 <= self.episodes <= 10_000:
+            raise UserError(f"--episodes must be from 1 to 10000, got {self.episodes}")
+        rows = rows_of(_words(self.splits), _words(self.tasks))
+        result: dict[str, Any] = {"policy": self.policy or "scripted experts", "episodes": self.episodes, "rows": []}
+        if self.out is not None:
+            _check_writable(self.out)
+            result["rows"] = _measured(self.out, result)
+        done = {(row["split"], row["task"]) for row in result["rows"]}
+        missing = [row for row in rows if (row.split, row.task) not in done]
+        players = Players(policy=self.policy)
+        with tqdm(total=len(missing) * self.episodes, unit="episode", disable=None) as bar:
+            for row in missing:
+                result["rows"].append(measure(players, row, self.episodes, bar.update))
+                if self.out is not None:
+                    write_atomically(self.out, (json.dumps(result, indent=1) + "\n").encode())
+        players.close()
+        if self.json:
+            print(json.dumps(result))
+            return 0
+        print(markdown(result["rows"]))
+        return 0
+
+
+def _words(text: str) -> list[str]:
+    return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
+def _measured(out: Path, like: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the rows that an earlier run left in a file.
+
+    Raises:
+        UserError: the file is of another kind, or of another policy or number of episodes.
+    """
+    if not out.exists():
+        return []
+    try:
+        found = json.loads(out.read_text(encoding="utf-8"))
+        given = {key: found[key] for key in ("policy", "episodes")}
+        rows: list[dict[str, Any]] = found["rows"]
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"--out {out} is there and does not hold figures of this bench; name another file") from None
+    if given != {key: like[key] for key in given}:
+        raise UserError(f"--out {out} holds figures of {given['episodes']} episodes with {given['policy']}; name another file")
+    return rows
 
 
 def _check_writable(out: Path) -> None:

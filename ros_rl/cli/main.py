@@ -38,6 +38,7 @@ COMMANDS = {
         "BenchSafeexplorer",
         "train SafeExplorer and what it is compared with, and draw the results",
     ),
+    "bench tabletop": ("ros_rl.cli.bench", "BenchTabletop", "play the tabletop suite and count successes"),
     "bench crash": ("ros_rl.cli.bench", "BenchCrash", "kill a recorder at random times and count what is lost"),
     "bench record": ("ros_rl.cli.bench", "BenchRecord", "record cameras and joints in real time and count what is lost"),
     "data info": ("ros_rl.cli.data", "DataInfo", "say what a dataset holds"),

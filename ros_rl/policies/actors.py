@@ -17,6 +17,7 @@ ACTORS = {
     "playback": "ros_rl.policies.scripted.playback:Playback",
     "quadruped_gait": "ros_rl.policies.scripted.quadruped_gait:QuadrupedGait",
     "quadrotor_pd": "ros_rl.policies.scripted.quadrotor_pd:QuadrotorPd",
+    "tabletop": "ros_rl.policies.scripted.tabletop_expert:TabletopExpert",
 }
 
 

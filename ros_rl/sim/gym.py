@@ -6,7 +6,7 @@ looks for no plugins, so this module is imported first, or named: ``gymnasium.ma
 
 import gymnasium
 
-from ros_rl.sim.task import task_names
+from ros_rl.sim.task import suite_names, task_names
 
 NAMESPACE = "ros_rl"
 _BENCHMARKS = ("HalfCheetah", "Ant")
@@ -18,13 +18,18 @@ def task_id(task: str) -> str:
     return f"{NAMESPACE}/{''.join(word.capitalize() for word in task.split('_'))}-v0"
 
 
+def suite_ids() -> list[str]:
+    """Returns the names of the environments of the tabletop suite."""
+    return [task_id(task) for task in suite_names()]
+
+
 def environment_ids() -> list[str]:
-    """Returns the names of all environments of this package."""
+    """Returns the names of all environments of this package but those of the suite."""
     return [*map(task_id, task_names()), *(f"{NAMESPACE}/{name}-v0" for name in _BENCHMARKS)]
 
 
 def _register() -> None:
-    for task in task_names():
+    for task in [*task_names(), *suite_names()]:
         gymnasium.register(
             task_id(task),
             entry_point="ros_rl.sim.task_env:TaskEnv",

@@ -29,6 +29,7 @@ QUANTITIES = {
     "tool_position": (1, "x, y or z of the tool frame in the robot's root link, m"),
     "tool_speed": (0, "speed of the tool frame, m/s"),
     "gripper_opening": (0, "how far open the gripper is, from 0 (closed) to 1 (open)"),
+    "scene_joint": (1, "position of a joint of the scene, rad or m (simulation only)"),
     "distance": (2, "distance between two objects of the scene, m (simulation only)"),
 }
 
@@ -61,6 +62,8 @@ def quantity(name: str, spec: RobotSpec) -> Quantity:
             raise unknown("joint", parts[0], spec.measured_names)
         index = spec.measured_names.index(parts[0])
         return lambda observation: getattr(observation, kind)[..., index]
+    if kind == "scene_joint":
+        return lambda observation: simulator_state(observation, parts[0])[..., 0]
     if kind == "distance":
         return lambda observation: np.linalg.norm(_position(observation, parts[0]) - _position(observation, parts[1]), axis=-1)
     if kind == "tool_position":

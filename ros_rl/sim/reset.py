@@ -9,7 +9,7 @@ from ros_rl.errors import UserError, unknown
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim.build import SimModel
 from ros_rl.sim.observe import measured_positions
-from ros_rl.sim.task import BaseRange, Reset, Task
+from ros_rl.sim.task import BaseRange, Clear, Reset, Task
 
 _ATTEMPTS = 1000
 
@@ -37,6 +37,7 @@ def reset(model: SimModel, data: mujoco.MjData, task: Task | None, seed: int) ->
         if model.base_joint is not None:
             _place_base(data.qpos[model.free_qpos(model.base_joint)], ranges.base, draw)
         _place_objects(model, data, ranges, draw)
+        _place_scene_joints(model, data, ranges, draw)
     except UserError as error:
         raise UserError(f"{task.path}: {error}" if task else str(error)) from None
     for mimic in model.mimics:
@@ -80,14 +81,14 @@ def _turned(quat: np.ndarray, yaw: float) -> np.ndarray:
 
 
 def _place_objects(model: SimModel, data: mujoco.MjData, ranges: Reset, draw: np.random.Generator) -> None:
-    for name in ranges.objects:
+    for name in [*ranges.objects, *(place.object for place in ranges.clear)]:
         if name not in model.objects:
             raise unknown("object", name, model.objects)
     poses = {name: data.qpos[model.free_qpos(model.object_joint(name))] for name in model.objects}
     for _ in range(_ATTEMPTS):
         places = {name: pose[:2].copy() for name, pose in poses.items()}
         places |= {name: np.array([_between(where.x, draw), _between(where.y, draw)]) for name, where in ranges.objects.items()}
-        if _apart(np.array(list(places.values())).reshape(-1, 2), ranges.min_distance):
+        if _apart(np.array(list(places.values())).reshape(-1, 2), ranges.min_distance) and _all_clear(places, ranges.clear):
             break
     else:
         raise UserError(f"found no places for {', '.join(ranges.objects)} that are {ranges.min_distance} m apart in {_ATTEMPTS} attempts")
@@ -99,6 +100,22 @@ def _place_objects(model: SimModel, data: mujoco.MjData, ranges: Reset, draw: np
 def _apart(places: np.ndarray, distance: float) -> bool:
     gaps = np.linalg.norm(places[:, None] - places[None], axis=-1)[np.triu_indices(len(places), 1)]
     return bool((gaps >= distance).all())
+
+
+def _all_clear(places: dict[str, np.ndarray], clear: list[Clear]) -> bool:
+    """Whether no object is in a place that is kept clear, beside the object that the place is counted from."""
+    for place in clear:
+        others = np.array([where for name, where in places.items() if name != place.object]).reshape(-1, 2)
+        if (np.linalg.norm(others - (places[place.object] + place.offset), axis=-1) < place.radius).any():
+            return False
+    return True
+
+
+def _place_scene_joints(model: SimModel, data: mujoco.MjData, ranges: Reset, draw: np.random.Generator) -> None:
+    for name, bounds in ranges.scene_joints.items():
+        if name not in model.scene_joints:
+            raise unknown("joint of the scene", name, model.scene_joints)
+        data.qpos[model.mj.jnt_qposadr[model.scene_joints[name]]] = _between(bounds, draw)
 
 
 def _lift_out_of_ground(model: SimModel, data: mujoco.MjData, pose: np.ndarray) -> None:

@@ -1,5 +1,6 @@
 """Tasks: which robots do what in which world, how an episode starts, and when it has succeeded or failed."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -11,12 +12,16 @@ import pydantic
 
 from ros_rl import paths
 from ros_rl.config import STRICT, Finite, NotNegative, Positive, Vector3, read_yaml
-from ros_rl.errors import UserError
+from ros_rl.errors import UserError, unknown
 from ros_rl.hardware.interface import Observation
 from ros_rl.robots.spec import RobotSpec
+from ros_rl.sim.plan import Skill
 from ros_rl.sim.quantities import Quantity, check_name, quantity, simulator_state, tool_position
 
 TASK_FILES = "sim/tasks/*.yaml"
+SUITE_FILES = "sim/tabletop/*.yaml"
+
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 _QuantityName = Annotated[str, pydantic.AfterValidator(check_name)]
 
@@ -61,6 +66,21 @@ class Stacked:
 
 
 @pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
+class Placed:
+    """An object's centre is in a box: between `lower` and `upper`, m, each with x, y and z.
+
+    They are counted from another object's origin (`of`), along the world's axes or along that object's own (`turned`); without
+    `of` from the world's origin.
+    """
+
+    object: str
+    lower: Vector3
+    upper: Vector3
+    of: str | None = None
+    turned: bool = False
+
+
+@pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class Pressed:
     """A joint of the scene is pushed in by at least `depth`, m."""
 
@@ -86,21 +106,29 @@ class Condition:
     outside: Within | None = None
     inside: Inside | None = None
     stacked: Stacked | None = None
+    placed: Placed | None = None
     pressed: Pressed | None = None
     on_circle: OnCircle | None = None
 
     def __post_init__(self) -> None:
-        kinds = ("within", "outside", "inside", "stacked", "pressed", "on_circle")
+        kinds = ("within", "outside", "inside", "stacked", "placed", "pressed", "on_circle")
         if sum(getattr(self, kind) is not None for kind in kinds) != 1:
             raise ValueError(f"a condition is exactly one of {', '.join(kinds)}")
 
 
 @pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
-class Success:
+class Stage:
     """All conditions hold for `hold` seconds on end."""
 
     all: Annotated[list[Condition], pydantic.Field(min_length=1)]
     hold: NotNegative = 0.0
+
+
+@pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
+class Success(Stage):
+    """All conditions hold for `hold` seconds on end, once the stages in `after` have come to pass one after the other."""
+
+    after: list[Stage] = field(default_factory=list)
 
 
 @pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
@@ -141,8 +169,17 @@ class BaseRange:
 
 
 @pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
+class Clear:
+    """No other object is put within `radius` (m) of the place `offset` (x, y; m, along the world's axes) from an object."""
+
+    object: str
+    offset: Annotated[list[Finite], pydantic.Field(min_length=2, max_length=2)]
+    radius: Positive
+
+
+@pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class Reset:
-    """What the initial state is drawn from.
+    """What the initial state is drawn from. Objects are drawn again and again until no two are too near, nor any in a clear place.
 
     Attributes:
         joint_noise: joint name pattern (such as ``joint*``) to the largest offset from home, rad (m). A pattern leaves a
@@ -150,12 +187,31 @@ class Reset:
         base: offsets of a floating base.
         objects: where objects of the scene are put; those not named stay where the scene has them.
         min_distance: horizontal distance that objects keep from each other, m.
+        scene_joints: ranges of joints of the scene, rad (m); those not named are where the scene has them.
+        clear: places that are kept clear.
     """
 
     joint_noise: dict[str, NotNegative] = field(default_factory=dict)
     base: BaseRange = field(default_factory=BaseRange)
     objects: dict[str, PoseRange] = field(default_factory=dict)
     min_distance: NotNegative = 0.0
+    scene_joints: dict[str, _Range] = field(default_factory=dict)
+    clear: list[Clear] = field(default_factory=list)
+
+
+@pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
+class Unseen:
+    """What training leaves out, so that a policy can be judged on it.
+
+    Attributes:
+        variants: variants of the task.
+        paraphrases: wordings.
+        objects: ranges of objects, in place of those in the reset.
+    """
+
+    variants: list[str] = field(default_factory=list)
+    paraphrases: list[str] = field(default_factory=list)
+    objects: dict[str, PoseRange] = field(default_factory=dict)
 
 
 @pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
@@ -185,15 +241,19 @@ class _TaskFile:
     reset: Reset = field(default_factory=Reset)
     failure: list[Condition] = field(default_factory=list)
     reward: Reward = field(default_factory=Reward)
+    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    unseen: Unseen = field(default_factory=Unseen)
+    long_horizon: bool = False
+    plan: list[Skill] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Task:
-    """What one robot is to do. A task file may be for several; for each of them it makes another task.
+    """What one robot is to do. A task file may be for several robots and in several variants; each of them is another task.
 
     Attributes:
-        name: the file's name without ``.yaml``.
-        path: the file.
+        name: the file's name without ``.yaml``, with ``:variant`` where it has variants.
+        path: the file, with ``:variant`` where it has variants: `load_task` loads the task from it.
         robot: name of the robot.
         robots: names of all robots that the file is for.
         scene: name of the world.
@@ -202,6 +262,10 @@ class Task:
         time_limit: s of robot time after which an episode is truncated.
         command: target velocity (forward m/s, left m/s, turn rad/s).
         failure: the episode ends when any of these holds.
+        variants: names of all variants of the file.
+        unseen: what training leaves out.
+        long_horizon: whether it is a chain of tasks, which training leaves out.
+        plan: what a scripted expert does, one after the other.
     """
 
     name: str
@@ -218,6 +282,10 @@ class Task:
     success: Success
     failure: tuple[Condition, ...]
     reward: Reward
+    variants: tuple[str, ...] = ()
+    unseen: Unseen = field(default_factory=Unseen)
+    long_horizon: bool = False
+    plan: tuple[Skill, ...] = ()
 
     def check_robot(self, name: str) -> None:
         """Refuses another robot than the one that the task was loaded for.
@@ -259,29 +327,41 @@ class TaskState:
 
 
 def task_names() -> list[str]:
-    """Returns the names of the tasks that ship."""
+    """Returns the names of the tasks that ship, without those of the tabletop suite."""
     return paths.names(TASK_FILES)
+
+
+def suite_names() -> list[str]:
+    """Returns the names of the tasks of the tabletop suite, without their variants."""
+    return paths.names(SUITE_FILES)
 
 
 def load_task(name: str | Path, robot: str | None = None) -> Task:
     """Reads a task by name, or from a path to its file.
 
     Args:
-        name: of a task that ships, or the path.
+        name: of a task that ships, or the path, with ``:variant`` where it has several; the first variant by default.
         robot: name of the robot that shall do it; None: the first that the file is for.
 
     Raises:
         UserError: there is no such task, its file is wrong (the message starts with ``file:line``), or it is for other robots.
     """
-    path = paths.find("task", TASK_FILES, name)
-    file = read_yaml(path, _TaskFile)
+    path, wanted = _find(name)
+    variant = ""
+
+    def fill(values: dict[str, Any]) -> dict[str, Any]:
+        nonlocal variant
+        variant, filled = _of_variant(path, values, wanted)
+        return filled
+
+    file = read_yaml(path, _TaskFile, fill)
     robot = next(iter(file.robots)) if robot is None else robot
     if robot not in file.robots:
         raise _not_for(path, list(file.robots), robot)
     entry = file.robots[robot]
     return Task(
-        name=path.stem,
-        path=path,
+        name=path.stem + variant,
+        path=path.with_name(path.name + variant),
         robot=robot,
         robots=tuple(file.robots),
         scene=file.scene,
@@ -294,7 +374,46 @@ def load_task(name: str | Path, robot: str | None = None) -> Task:
         success=entry.success or file.success,
         failure=tuple(file.failure),
         reward=file.reward,
+        variants=tuple(file.variants),
+        unseen=file.unseen,
+        long_horizon=file.long_horizon,
+        plan=tuple(file.plan),
     )
+
+
+def _find(name: str | Path) -> tuple[Path, str]:
+    """Returns the file and the variant, "" where none is named."""
+    text, _, variant = str(name).partition(":")
+    pattern = SUITE_FILES if text in suite_names() else TASK_FILES
+    return paths.find("task", pattern, text), variant
+
+
+def _of_variant(path: Path, values: dict[str, Any], wanted: str) -> tuple[str, dict[str, Any]]:
+    """Returns ``:variant``, or "" where the file has none, and the file's values with the words of the variant in place."""
+    variants = values.get("variants") or {}
+    if wanted and wanted not in variants:
+        raise unknown(f"variant of '{path.stem}'", wanted, variants)
+    if not isinstance(variants, dict) or not variants:
+        return "", values
+    name = wanted or next(iter(variants))
+    words = variants[name] if isinstance(variants[name], dict) else {}
+
+    def put(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {put(key): put(entry) for key, entry in value.items()}
+        if isinstance(value, list):
+            return [put(entry) for entry in value]
+        if not isinstance(value, str):
+            return value
+        alone = _PLACEHOLDER.fullmatch(value)
+        return word(alone) if alone else _PLACEHOLDER.sub(lambda match: str(word(match)), value)
+
+    def word(match: re.Match[str]) -> Any:
+        if match[1] not in words:
+            raise UserError(f"{path}: variant '{name}' has no '{match[1]}', which the file speaks of")
+        return words[match[1]]
+
+    return f":{name}", {key: entry if key == "variants" else put(entry) for key, entry in values.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,7 +448,8 @@ class BatchMonitor:
         task.check_robot(spec.name)
         try:
             read = _reader(spec)
-            self._success = [_condition(entry, spec, read) for entry in task.success.all]
+            stages = [*task.success.after, task.success]
+            self._stages = [([_condition(entry, spec, read) for entry in stage.all], stage.hold) for stage in stages]
             self._failure = [_condition(entry, spec, read) for entry in task.failure]
             self._terms = [(read(term.quantity), term) for term in task.reward.terms]
         except UserError as error:
@@ -337,11 +457,13 @@ class BatchMonitor:
         self.task = task
         self._start = np.full(shape, np.nan)
         self._held_since = np.full(shape, np.nan)
+        self._stage = np.zeros(shape, dtype=int)
 
     def reset(self, episodes: Any = ...) -> None:
         """Starts new episodes: their time runs from the next observation on. `episodes` is any index; all by default."""
         self._start[episodes] = np.nan
         self._held_since[episodes] = np.nan
+        self._stage[episodes] = 0
 
     def update(self, observation: Observation) -> Judgement:
         """Judges the newest observations; those of an episode come in the order of their stamps.
@@ -372,12 +494,23 @@ class BatchMonitor:
         return f"time limit of {self.task.time_limit:g} s" if judgement.truncated[episode] else ""
 
     def _succeeded(self, observation: Observation, now: np.ndarray) -> np.ndarray:
-        holds = np.ones(now.shape, dtype=bool)
-        for condition in self._success:
-            holds = holds & condition.holds(observation)
-        since = np.where(np.isnan(self._held_since), now, self._held_since)
-        self._held_since = np.where(holds, since, np.nan)
-        return holds & (now - since >= self.task.success.hold - 5e-10)
+        """Returns which episodes have come through their last stage; each goes on by at most one stage at a time."""
+        passed = np.zeros(now.shape, dtype=bool)
+        for number, (conditions, hold) in enumerate(self._stages):
+            there = (self._stage == number) & ~passed
+            if not there.any():
+                continue
+            holds = there.copy()
+            for condition in conditions:
+                holds = holds & condition.holds(observation)
+            since = np.where(np.isnan(self._held_since), now, self._held_since)
+            self._held_since = np.where(there, np.where(holds, since, np.nan), self._held_since)
+            passed = passed | (holds & (now - since >= hold - 5e-10))
+        last = self._stage == len(self._stages) - 1
+        onwards = passed & ~last
+        self._stage = np.where(onwards, self._stage + 1, self._stage)
+        self._held_since = np.where(onwards, np.nan, self._held_since)
+        return passed & last
 
 
 class TaskMonitor:
@@ -447,6 +580,8 @@ def _condition(entry: Condition, spec: RobotSpec, read: Callable[[str], Quantity
         return _inside(entry.inside)
     if entry.stacked is not None:
         return _stacked(entry.stacked)
+    if entry.placed is not None:
+        return _placed(entry.placed)
     if entry.pressed is not None:
         return _pressed(entry.pressed)
     assert entry.on_circle is not None  # a condition is exactly one of these
@@ -487,6 +622,28 @@ def _stacked(entry: Stacked) -> _Check:
         return (beside <= entry.radius) & (np.abs(above - entry.height) <= entry.tolerance)
 
     return _Check(holds, lambda *_: f"{entry.object} is on {entry.support}")
+
+
+def _placed(entry: Placed) -> _Check:
+    lower, upper = np.array(entry.lower), np.array(entry.upper)
+
+    def holds(observation: Observation) -> np.ndarray:
+        position = simulator_state(observation, entry.object)[..., :3]
+        if entry.of is not None:
+            other = simulator_state(observation, entry.of)
+            position = position - other[..., :3]
+            if entry.turned:
+                position = _unturned(position, other[..., 3:])
+        return np.all((lower <= position) & (position <= upper), axis=-1)
+
+    return _Check(holds, lambda *_: f"{entry.object} is in its place")
+
+
+def _unturned(vector: np.ndarray, quat: np.ndarray) -> np.ndarray:
+    """Returns vectors (..., 3) of the world along the axes of a frame with the attitude (w, x, y, z), (..., 4)."""
+    scalar, axis = quat[..., :1], -quat[..., 1:]
+    across = 2.0 * np.cross(axis, vector)
+    return vector + scalar * across + np.cross(axis, across)
 
 
 def _pressed(entry: Pressed) -> _Check:

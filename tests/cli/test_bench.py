@@ -56,6 +56,30 @@ def test_a_place_that_cannot_be_written_to_is_refused_before_anything_is_measure
         assert message in capsys.readouterr().err
 
 
+def test_the_tabletop_suite_is_measured_and_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys):
+    played = []
+
+    def measure(players, row, episodes, progress):
+        played.append((row.split, row.task))
+        return {"split": row.split, "task": row.task, "episodes": episodes, "success_rate": 1.0, "mean_duration": 2.0}
+
+    monkeypatch.setattr("ros_rl.learning.tabletop_bench.measure", measure)
+    out = tmp_path / "tabletop.json"
+    words = ["bench", "tabletop", "--tasks", "lift,slide", "--episodes", "2", "--out", str(out)]
+    assert main([*words, "--splits", "train"]) == 0
+    assert "| `lift` | 100% of 2 | 2.0 s |" in capsys.readouterr().out
+    assert main([*words, "--splits", "train, unseen_pairings", "--json"]) == 0
+    assert played == [("train", "lift"), ("train", "slide"), ("unseen_pairings", "lift")]
+    assert json.loads(capsys.readouterr().out) == json.loads(out.read_text())
+    assert main([*words, "--policy", "tabletop_blocks"]) == 2
+    assert "holds figures of 2 episodes with scripted experts; name another file" in capsys.readouterr().err
+    out.write_text("[]")
+    assert main(words) == 2
+    assert "does not hold figures of this bench" in capsys.readouterr().err
+    assert main(["bench", "tabletop", "--splits", "test"]) == 2
+    assert main(["bench", "tabletop", "--episodes", "0"]) == 2
+
+
 @pytest.mark.usefixtures("domain")
 def test_the_loop_is_measured():
     pytest.importorskip("rclpy")

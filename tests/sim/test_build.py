@@ -148,7 +148,7 @@ def test_scene_objects_are_found():
     model = build(load_robot("arm"), "tabletop")
     assert set(model.objects) == {"red_block", "blue_block", "bowl", "button"}
     assert set(model.scene_joints) == {"button_press"}
-    assert set(model.cameras) == {"front", "overhead", "wrist"}
+    assert set(model.cameras) == {"front", "overhead", "wrist", "hand"}
 
 
 @pytest.mark.parametrize("scene", scene_names())

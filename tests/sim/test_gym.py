@@ -9,8 +9,8 @@ import gymnasium
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from ros_rl.sim.gym import environment_ids, task_id
-from ros_rl.sim.task import task_names
+from ros_rl.sim.gym import environment_ids, suite_ids, task_id
+from ros_rl.sim.task import suite_names, task_names
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gymnasium.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -19,7 +19,8 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 def test_every_task_is_registered_in_both_forms():
     assert task_id("put_red_block_in_bowl") == "ros_rl/PutRedBlockInBowl-v0"
     assert set(environment_ids()) == {task_id(name) for name in task_names()} | {"ros_rl/HalfCheetah-v0", "ros_rl/Ant-v0"}
-    for name in environment_ids():
+    assert set(suite_ids()) == {task_id(name) for name in suite_names()}
+    for name in [*environment_ids(), *suite_ids()]:
         spec = gymnasium.spec(name)
         assert spec.entry_point and spec.vector_entry_point
 

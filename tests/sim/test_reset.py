@@ -129,3 +129,27 @@ def test_what_does_not_fit_is_named(tabletop, ranges, message):
     model, task = tabletop
     with pytest.raises(UserError, match=message):
         reset(model, mujoco.MjData(model.mj), dataclasses.replace(task, reset=ranges), 0)
+
+
+def test_joints_of_the_scene_are_drawn_and_places_kept_clear():
+    task = load_task("left_of")
+    model = build(load_robot("arm"), task.scene)
+    data, other, item = mujoco.MjData(model.mj), "blue_block", "red_block"
+    for seed in range(20):
+        reset(model, data, task, seed)
+        placed = poses(model, data)
+        place = placed[other][:2] + task.reset.clear[0].offset
+        gaps = {name: np.linalg.norm(pose[:2] - place) for name, pose in placed.items() if name != other}
+        assert min(gaps.values()) >= task.reset.clear[0].radius and item in gaps
+    task = load_task("close_drawer")
+    model = build(load_robot("arm"), task.scene)
+    data = mujoco.MjData(model.mj)
+    drawn = []
+    for seed in range(5):
+        reset(model, data, task, seed)
+        drawn.append(data.joint("drawer").qpos[0])
+    lower, upper = task.reset.scene_joints["drawer"]
+    assert lower <= min(drawn) < max(drawn) <= upper
+    wrong = dataclasses.replace(task, reset=Reset(scene_joints={"door": [0.0, 1.0]}))
+    with pytest.raises(UserError, match=r"close_drawer\.yaml: unknown joint of the scene 'door'"):
+        reset(model, data, wrong, 0)

@@ -222,6 +222,79 @@ def test_a_tool_on_a_circle():
         assert TaskMonitor(judged, spec).update(still).success is holds
 
 
+@pytest.mark.parametrize(
+    ("position", "yaw", "condition", "holds"),
+    [
+        ((0.5, 0.3, 0.1), 0.0, "{object: a, lower: [0.4, 0.2, 0.0], upper: [0.6, 0.4, 0.2]}", True),
+        ((0.5, 0.3, 0.3), 0.0, "{object: a, lower: [0.4, 0.2, 0.0], upper: [0.6, 0.4, 0.2]}", False),
+        ((0.5, 0.1, 0.1), 0.0, "{object: a, of: b, lower: [-0.01, 0.09, -0.01], upper: [0.01, 0.11, 0.01]}", True),
+        ((0.5, 0.1, 0.1), np.pi / 2, "{object: a, of: b, lower: [-0.01, 0.09, -0.01], upper: [0.01, 0.11, 0.01]}", True),
+        # 0.1 m along the world's y axis is 0.1 m along the x axis of what is turned by a quarter to the left
+        ((0.5, 0.1, 0.1), np.pi / 2, "{object: a, of: b, turned: true, lower: [0.09, -0.01, -0.01], upper: [0.11, 0.01, 0.01]}", True),
+        ((0.5, 0.1, 0.1), -np.pi / 2, "{object: a, of: b, turned: true, lower: [0.09, -0.01, -0.01], upper: [0.11, 0.01, 0.01]}", False),
+    ],
+)
+def test_an_object_is_placed(tmp_path, position, yaw, condition, holds):
+    text = CARTPOLE.replace("hold: 1.0", "hold: 0.0").replace(
+        "within: {quantity: joint_position.pole, bounds: [-0.2, 0.2]}", f"placed: {condition}"
+    )
+    monitor = TaskMonitor(load_task(task_file(tmp_path, text)), load_robot("cartpole"))
+    b = np.array([0.5, 0.0, 0.1, np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)])
+    assert monitor.update(at(0.0, 0.1, privileged={"a": pose(*position), "b": b})).success == holds
+
+
+CHAIN = """\
+  after:
+    - hold: 0.5
+      all:
+        - within: {quantity: joint_position.pole, bounds: [0.3, 0.4]}
+    - all:
+        - within: {quantity: scene_joint.lever, bounds: [1.0, .inf]}
+"""
+
+
+def test_stages_come_one_after_the_other(tmp_path):
+    """The pole to 0.35 for half a second, the lever up, the pole back for a second; a stage's condition may end once it has been met."""
+    task = load_task(task_file(tmp_path, CARTPOLE.replace("success:\n", "success:\n" + CHAIN, 1)))
+    monitor = TaskMonitor(dataclasses.replace(task, time_limit=60.0), load_robot("cartpole"))
+
+    def run(*ticks: tuple[float, float, float]) -> list[bool]:
+        monitor.reset()
+        return [monitor.update(at(stamp, pole, privileged={"lever": np.array([lever, 0.0])})).success for stamp, pole, lever in ticks]
+
+    whole = [(0.0, 0.35, 0.0), (0.5, 0.35, 0.0), (0.6, 0.1, 2.0), (0.7, 0.1, 0.0), (1.6, 0.1, 0.0), (1.7, 0.1, 0.0)]
+    assert run(*whole) == [False] * 5 + [True]
+    assert run(*whole[2:], (9.0, 0.1, 0.0)) == [False] * 5  # the last stage alone
+    assert run((0.0, 0.35, 0.0), (0.4, 0.35, 0.0), *whole[2:]) == [False] * 6  # not held for long enough
+    assert (
+        run((0.0, 0.1, 2.0), (0.5, 0.1, 2.0), (1.0, 0.35, 0.0), (1.5, 0.35, 0.0), (2.0, 0.1, 0.0), (4.0, 0.1, 0.0)) == [False] * 6
+    )  # order
+
+
+VARIANTS = """\
+variants:
+  left: {way: left, low: 0.1, high: 0.2}
+  right: {way: right, low: -0.2, high: -0.1}
+"""
+
+
+def test_a_task_in_variants(tmp_path):
+    text = CARTPOLE.replace("balance the pole", "lean to the {way}").replace("bounds: [-0.2, 0.2]", 'bounds: ["{low}", "{high}"]')
+    path = task_file(tmp_path, text + VARIANTS)
+    left, right = load_task(path), load_task(f"{path}:right")
+    assert (left.name, right.name) == ("task:left", "task:right")
+    assert (left.instruction, right.instruction) == ("lean to the left", "lean to the right")
+    assert right.success.all[0].within.bounds == [-0.2, -0.1]
+    assert left.variants == ("left", "right")
+    assert load_task(right.path) == right  # a graph hands tasks to its nodes by their path
+    with pytest.raises(UserError, match=r"unknown variant of 'task' 'up' \(known: left, right\)"):
+        load_task(f"{path}:up")
+    with pytest.raises(UserError, match="variant 'left' has no 'size', which the file speaks of"):
+        load_task(task_file(tmp_path, (text + VARIANTS).replace("lean to", "lean {size} to")))
+    with pytest.raises(UserError, match=r"task.yaml:8: .*bounds"):
+        load_task(task_file(tmp_path, (text + VARIANTS).replace("low: 0.1", "low: far")))
+
+
 def test_tasks_are_values():
     task = load_task("cartpole_balance")
     assert task == load_task("cartpole_balance")

@@ -12,7 +12,7 @@ from scipy.linalg import solve_discrete_are
 from ros_rl import __version__
 from ros_rl.policies.bundle import Bundle
 from ros_rl.policies.interface import ObservationKey, PolicySpec
-from ros_rl.policies.scripted import arm_circle, arm_pick_place, quadrotor_pd, quadruped_gait
+from ros_rl.policies.scripted import arm_circle, arm_pick_place, arm_program, quadrotor_pd, quadruped_gait, tabletop_expert
 from ros_rl.policies.scripted.motion import tool_frame
 from ros_rl.robots.ik import ROTATION_COST
 from ros_rl.robots.legs import legs_of
@@ -147,12 +147,52 @@ _SO101 = replace(
 )
 
 
-def tabletop(name: str, robot_name: str, settings: arm_pick_place.Parameters) -> Bundle:
+def pick_place(name: str, robot_name: str, settings: arm_pick_place.Parameters) -> Bundle:
     """The tabletop expert."""
     robot = load_robot(robot_name)
     scene = [f"privileged.{name}" for name in ("red_block", "blue_block", "bowl", "button", "button_press")]
     keys = ["instruction", "joint_position", *scene]
     return _bundle(name, "arm_pick_place", robot, _rate(robot), keys, asdict(settings), {})
+
+
+# Numbers are those of the scenes of the suite: where items rest, and what handles are grasped by.
+_PLACES = {
+    "tabletop_blocks": {
+        "bowl": tabletop_expert.Place(offset=[0.0, 0.0, 0.028], drop=0.03, radius=0.04, of="bowl"),
+        "tray": tabletop_expert.Place(offset=[0.0, 0.0, 0.026], drop=0.004, radius=0.05, of="tray"),
+        "purple_square": tabletop_expert.Place(offset=[0.66, 0.13, 0.02], drop=0.003, radius=0.035),
+        "orange_square": tabletop_expert.Place(offset=[0.66, -0.13, 0.02], drop=0.003, radius=0.035),
+    },
+    "tabletop_fixtures": {
+        "drawer": tabletop_expert.Place(offset=[-0.012, 0.0, 0.041], drop=0.015, radius=0.05, of="cabinet", handle="drawer"),
+        "cabinet": tabletop_expert.Place(offset=[0.0, 0.0, 0.105], drop=0.003, radius=0.05, of="cabinet"),
+    },
+}
+_SLIDES, _SINKS = [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]
+_HANDLES = {
+    "tabletop_blocks": {},
+    "tabletop_fixtures": {
+        "drawer": tabletop_expert.Handle(of="cabinet", grasp=[-0.107, 0.0, 0.045], axis=[-1.0, 0.0, 0.0], tolerance=0.008),
+        "lever": tabletop_expert.Handle(of="slider_box", grasp=[0.0, 0.0, 0.05], axis=_SLIDES, tolerance=0.008),
+        "knob": tabletop_expert.Handle(of="knob_box", grasp=[0.0, 0.0, 0.05], axis=[0.0, 0.0, 1.0], tolerance=0.12, turns=True),
+        "green_button": tabletop_expert.Handle(of="button_box", grasp=[0.0, 0.055, 0.044], axis=_SINKS, tolerance=0.001),
+        "yellow_button": tabletop_expert.Handle(of="button_box", grasp=[0.0, 0.0, 0.044], axis=_SINKS, tolerance=0.001),
+        "red_button": tabletop_expert.Handle(of="button_box", grasp=[0.0, -0.055, 0.044], axis=_SINKS, tolerance=0.001),
+    },
+}
+_OBJECTS = {
+    "tabletop_blocks": ("red_block", "green_block", "blue_block", "yellow_block", "bowl", "tray"),
+    "tabletop_fixtures": ("red_block", "blue_block", "sponge", "cabinet", "button_box", "slider_box", "knob_box"),
+}
+
+
+def suite(name: str, robot_name: str) -> Bundle:
+    """The expert of one scene of the tabletop suite."""
+    robot = load_robot(robot_name)
+    motion = {field: getattr(_TABLETOP, field) for field in arm_program.Motion.__dataclass_fields__} | {"turn": 1.4}
+    settings = tabletop_expert.Parameters(**motion, places=_PLACES[name], handles=_HANDLES[name], half=0.02, press=0.0085)
+    scene = [f"privileged.{name}" for name in (*_OBJECTS[name], *_HANDLES[name])]
+    return _bundle(name, "tabletop", robot, _rate(robot), ["instruction", "joint_position", *scene], asdict(settings), {})
 
 
 def _rate(robot: RobotSpec) -> float:
@@ -162,24 +202,26 @@ def _rate(robot: RobotSpec) -> float:
 
 DESIGNS: dict[str, Callable[[], Bundle]] = {
     "arm_circle": partial(circle, "arm_circle", "arm"),
-    "arm_pick_place": partial(tabletop, "arm_pick_place", "arm", _TABLETOP),
+    "arm_pick_place": partial(pick_place, "arm_pick_place", "arm", _TABLETOP),
     "cartpole_lqr": cartpole_lqr,
     "go1_stand": partial(stand, "go1_stand", "go1"),
     "go1_trot": partial(trot, "go1_trot", "go1"),
     "go2_stand": partial(stand, "go2_stand", "go2"),
     "go2_trot": partial(trot, "go2_trot", "go2"),
     "panda_circle": partial(circle, "panda_circle", "panda"),
-    "panda_pick_place": partial(tabletop, "panda_pick_place", "panda", _TABLETOP),
+    "panda_pick_place": partial(pick_place, "panda_pick_place", "panda", _TABLETOP),
     "quadrotor_pd": partial(quadrotor, "quadrotor_pd", "quadrotor"),
     "quadrotor_wrench_pd": partial(quadrotor, "quadrotor_wrench_pd", "quadrotor_wrench"),
     "quadruped_stand": partial(stand, "quadruped_stand", "quadruped"),
     "quadruped_trot": partial(trot, "quadruped_trot", "quadruped"),
     "so101_circle": so101_circle,
-    "so101_pick_place": partial(tabletop, "so101_pick_place", "so101", _SO101),
+    "so101_pick_place": partial(pick_place, "so101_pick_place", "so101", _SO101),
+    "tabletop_blocks": partial(suite, "tabletop_blocks", "arm"),
+    "tabletop_fixtures": partial(suite, "tabletop_fixtures", "arm"),
     "ur5_circle": partial(circle, "ur5_circle", "ur5"),
-    "ur5_push": partial(tabletop, "ur5_push", "ur5", _FLANGE),
+    "ur5_push": partial(pick_place, "ur5_push", "ur5", _FLANGE),
     "xarm7_circle": partial(circle, "xarm7_circle", "xarm7"),
-    "xarm7_push": partial(tabletop, "xarm7_push", "xarm7", _FLANGE),
+    "xarm7_push": partial(pick_place, "xarm7_push", "xarm7", _FLANGE),
 }
 
 _SHAPES: dict[str, tuple[int, ...]] = {
@@ -190,6 +232,7 @@ _SHAPES: dict[str, tuple[int, ...]] = {
     "base_position": (3,),
     "base_velocity": (3,),
     "privileged.button_press": (2,),
+    **{f"privileged.{joint}": (2,) for handles in _HANDLES.values() for joint in handles},
 }
 _POSE = (7,)
 

@@ -16,6 +16,7 @@ ACTORS = {
     "cartpole_lqr": "ros_rl.policies.scripted.cartpole_lqr:CartpoleLqr",
     "quadruped_gait": "ros_rl.policies.scripted.quadruped_gait:QuadrupedGait",
     "quadrotor_pd": "ros_rl.policies.scripted.quadrotor_pd:QuadrotorPd",
+    "vla": "ros_rl.policies.vla:VlaPolicy",
 }
 
 

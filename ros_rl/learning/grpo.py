@@ -10,7 +10,7 @@ rollouts here or on Ray (--grpo.scale ray), and learns on CPU, GPU, or several o
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -441,8 +441,6 @@ def group_parts(group: torch.Tensor, count: int, draw: np.random.Generator) -> l
 
 
 def _with_reference(batch: RolloutBatch, reference: torch.Tensor) -> RolloutBatch:
-    from dataclasses import replace
-
     return replace(batch, logp_ref=reference)
 
 
@@ -494,6 +492,7 @@ class Run:
         self.out.parent.mkdir(parents=True, exist_ok=True)
         if checkpoint.exists():
             learner.load(checkpoint)
+        figures: dict[str, Any] = {}
         with tqdm(total=self.grpo.iterations, initial=learner.iteration, disable=None if rank[0] == 0 else True) as bar:
             while learner.iteration < self.grpo.iterations:
                 figures = learner.step()

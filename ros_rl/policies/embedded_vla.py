@@ -47,32 +47,27 @@ class EmbeddedConfig:
 class EmbeddedVla(TokenNetwork):
     """See the module's text."""
 
-    def __init__(self, config: EmbeddedConfig, cameras: int, state: int, length: int):
+    def __init__(self, config: EmbeddedConfig, cameras: int, state: int, ticks: int, joints: int):
         """Draws the weights from torch's global generator.
 
         Args:
             config: its shape.
             cameras: images in an observation.
             state: numbers in the measured state.
-            length: tokens in a chunk.
+            ticks, joints: of a chunk.
         """
-        super().__init__(length, config.decoding, config.width)
+        super().__init__(ticks, joints, config.decoding, config.width)
         width = config.width
         self.config = config
         self.words = WordEncoder(config.words, width) if config.language == "words" else SentenceEncoder(width)
         self.cameras = nn.ModuleList(_Camera((config.image[0], config.image[1]), width) for _ in range(cameras))
         self.state = nn.Sequential(nn.Linear(state, width), nn.GELU(), nn.Linear(width, width))
-        self.llama = _llama(config, 2 + cameras * (1 + config.image[0] * config.image[1] // _STRIDE**2) + length)
+        self.trunk = _llama(config, 2 + cameras * (1 + config.image[0] * config.image[1] // _STRIDE**2) + self.length)
 
     def embedding(self, tokens: torch.Tensor) -> torch.Tensor:
         """Returns the vectors of tokens."""
-        embedded: torch.Tensor = self.llama.model.embed_tokens(tokens)
+        embedded: torch.Tensor = self.trunk.embed_tokens(tokens)
         return embedded
-
-    def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Returns the logits."""
-        logits: torch.Tensor = self.llama.lm_head(hidden)
-        return logits
 
     def prefix(self, inputs: Inputs) -> torch.Tensor:
         """Returns what the transformer reads before the chunk, (B, P, width)."""
@@ -83,17 +78,25 @@ class EmbeddedVla(TokenNetwork):
 
     def hidden(self, inputs: Inputs, positions: torch.Tensor) -> torch.Tensor:
         """Returns the trunk's outputs, in one pass over inputs and positions."""
-        states = self.llama.model(inputs_embeds=torch.cat([self.prefix(inputs), positions], dim=1), use_cache=False).last_hidden_state
+        states = self.trunk(inputs_embeds=torch.cat([self.prefix(inputs), positions], dim=1), use_cache=False).last_hidden_state
         return states[:, -positions.shape[1] :]
 
     def prefill(self, inputs: Inputs) -> Any:
         """Reads the inputs."""
-        return self.llama.model(inputs_embeds=self.prefix(inputs), use_cache=True).cache
+        return self.trunk(inputs_embeds=self.prefix(inputs), use_cache=True).cache
 
     def advance(self, positions: torch.Tensor, cache: Any) -> torch.Tensor:
         """Returns the trunk's outputs at the next positions."""
-        states: torch.Tensor = self.llama.model(inputs_embeds=positions, cache=cache, use_cache=True).last_hidden_state
+        states: torch.Tensor = self.trunk(inputs_embeds=positions, cache=cache, use_cache=True).last_hidden_state
         return states
+
+    def as_causal_lm(self) -> Any:
+        """Returns the trunk and its head, decoding one token after the other, as the library's own language model."""
+        from transformers import LlamaForCausalLM
+
+        model = LlamaForCausalLM(self.trunk.config)
+        model.model, model.lm_head = self.trunk, self.out
+        return model.eval()
 
     def _scaled(self, images: torch.Tensor) -> torch.Tensor:
         """Returns images (B, C, height, width, 3) as floats in [-1, 1], (B, C, 3, *size); shrunk by the mean over areas."""
@@ -140,9 +143,9 @@ class _Camera(nn.Module):
 
 def _llama(config: EmbeddedConfig, positions: int) -> Any:
     """Returns the transformer with random weights; its vocabulary are the bins."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaConfig, LlamaModel
 
-    return LlamaForCausalLM(
+    return LlamaModel(
         LlamaConfig(
             vocab_size=BINS,
             hidden_size=config.width,

@@ -1,8 +1,8 @@
 """Networks that answer what is seen and said with action tokens: exact log-probabilities, and two ways to decode.
 
 A chunk of L tokens has the probability ∏ p(token i | observation, context of i). Decoding one token after the other, the context is the
-tokens before it (each is fed back, with the keys and values of all before kept). In parallel, there is no context: all L positions
-are asked at once by learned queries, in a single pass. Either way the product is the exact probability of the chunk.
+tokens before it (each is fed back, with the keys and values of all before kept). In parallel, there is no context: one learned query
+for each waypoint asks for the tokens of all its joints, in a single pass. Either way the product is the exact probability of the chunk.
 """
 
 from collections.abc import Sequence
@@ -57,32 +57,40 @@ class TokenNetwork(nn.Module):
     """What all token policies share. A subclass says how its trunk reads the inputs and the positions that follow them.
 
     Attributes:
-        length: tokens L in a chunk.
+        length: tokens L in a chunk: waypoints times joints.
         decoding: whether a token sees those before it.
+        out: from a position's output to the logits of its tokens: of one, or in parallel of all joints of a waypoint.
     """
 
-    def __init__(self, length: int, decoding: Decoding, width: int):
+    def __init__(self, ticks: int, joints: int, decoding: Decoding, width: int):
         super().__init__()
-        self.length = length
+        self.length = ticks * joints
         self.decoding: Decoding = decoding
-        self.start = nn.Parameter(torch.randn(width) * 0.02)
-        self.queries = nn.Parameter(torch.randn(length if decoding == "parallel" else 0, width) * 0.02)
+        parallel = decoding == "parallel"
+        self.start = nn.Parameter(torch.randn(ticks if parallel else 1, width) * 0.02)
+        self.out = nn.Linear(width, BINS * (joints if parallel else 1), bias=False)
+        nn.init.normal_(self.out.weight, std=0.02)  # nearly uniform at first
 
     @property
     def device(self) -> torch.device:
         """Where its weights are."""
         return self.start.device
 
+    def first(self, rows: int) -> torch.Tensor:
+        """Returns what the chunk begins with: the queries of all waypoints, or the one before the first token; (rows, k, width)."""
+        return self.start.expand(rows, -1, -1)
+
     def embedding(self, tokens: torch.Tensor) -> torch.Tensor:
         """Returns the vectors (B, k, width) of tokens (B, k)."""
         raise NotImplementedError
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Returns the logits (B, k, 256) of the trunk's outputs (B, k, width)."""
-        raise NotImplementedError
+        """Returns the logits (B, tokens, 256) of the trunk's outputs (B, k, width)."""
+        logits: torch.Tensor = self.out(hidden.float())
+        return logits.reshape(len(hidden), -1, BINS)
 
     def hidden(self, inputs: Inputs, positions: torch.Tensor) -> torch.Tensor:
-        """Returns the trunk's outputs (B, L, width) at positions (B, L, width) after the inputs, each of which sees those before it."""
+        """Returns the trunk's outputs (B, k, width) at positions (B, k, width) after the inputs, each of which sees those before it."""
         cache = self.prefill(inputs)
         return self.advance(positions, cache)
 
@@ -102,11 +110,10 @@ class TokenNetwork(nn.Module):
             tokens: the chunk, (B, L), which decoding one after the other feeds back; not read in parallel.
         """
         if self.decoding == "parallel":
-            positions = self.queries.expand(len(inputs), -1, -1)
+            positions = self.first(len(inputs))
         else:
             assert tokens is not None
-            first = self.start.expand(len(inputs), 1, -1)
-            positions = torch.cat([first, self.embedding(tokens[:, :-1])], dim=1)
+            positions = torch.cat([self.first(len(inputs)), self.embedding(tokens[:, :-1])], dim=1)
         return self.head(self.hidden(inputs, positions))
 
     def score(self, inputs: Inputs, tokens: torch.Tensor, temperature: float = 1.0) -> Scored:
@@ -131,7 +138,7 @@ class TokenNetwork(nn.Module):
         if self.decoding == "parallel":
             return choose(self.logits(inputs), temperature, uniform)
         cache = self.prefill(inputs)
-        position = self.start.expand(len(inputs), 1, -1)
+        position = self.first(len(inputs))
         steps = []
         for i in range(self.length):
             logits = self.head(self.advance(position, cache))

@@ -87,10 +87,10 @@ class VlaModel:
             raise UserError("a VLA has either 'embedded' or 'backbone' settings")
         network: TokenNetwork
         if settings.embedded is not None:
-            network = EmbeddedVla(settings.embedded, len(camera_names(spec)), len(state.names), code.length)
+            network = EmbeddedVla(settings.embedded, len(camera_names(spec)), len(state.names), settings.ticks, len(relative))
         else:
             assert settings.backbone is not None
-            network = BackboneVla(settings.backbone, len(camera_names(spec)), len(state.names), code.length)
+            network = BackboneVla(settings.backbone, len(state.names), settings.ticks, len(relative))
         return cls(spec, settings, network.eval(), state, code)
 
     @classmethod

@@ -97,26 +97,24 @@ class _Read:
 class BackboneVla(TokenNetwork):
     """See the module's text. Rows of one instruction are read together, so that no prompt is padded and no row depends on another."""
 
-    def __init__(self, config: BackboneConfig, cameras: int, state: int, length: int):
+    def __init__(self, config: BackboneConfig, state: int, ticks: int, joints: int):
         """Loads the backbone; new weights are random, from torch's global generator.
 
         Args:
             config: which backbone.
-            cameras: images in an observation.
             state: numbers in the measured state.
-            length: tokens in a chunk.
+            ticks, joints: of a chunk.
 
         Raises:
             UserError: the folder holds no such model, or not all of it.
         """
         base, tokenizer, images, family = load_backbone(Path(config.folder), config.dtype)
         width = base.get_input_embeddings().embedding_dim
-        super().__init__(length, config.decoding, width)
+        super().__init__(ticks, joints, config.decoding, width)
         self.config = config
         self.backbone = _with_adapters(base, config.lora) if config.lora else base
         self._tokenizer, self._images, self._family = tokenizer, images, family
         self.bins = nn.Embedding(BINS, width)
-        self.out = nn.Linear(width, BINS)
         self.state = nn.Linear(state, width)
         nn.init.normal_(self.bins.weight, std=0.02)
 
@@ -124,11 +122,6 @@ class BackboneVla(TokenNetwork):
         """Returns the vectors of tokens."""
         embedded: torch.Tensor = self.bins(tokens)
         return embedded
-
-    def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Returns the logits."""
-        logits: torch.Tensor = self.out(hidden.float())
-        return logits
 
     def prefill(self, inputs: Inputs) -> list[_Read]:
         """Reads images and instruction, then the joints' state, which is one position more."""

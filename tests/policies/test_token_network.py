@@ -26,8 +26,8 @@ def folders(tmp_path_factory):
 def make(kind, decoding, folders):
     torch.manual_seed(0)
     if kind == "embedded":
-        return EmbeddedVla(EmbeddedConfig([32, 32], "words", ["push", "put", "red"], decoding, 32, 2, 2), 2, 8, LENGTH).eval()
-    return BackboneVla(BackboneConfig(str(folders[kind]), 2, decoding), 2, 8, LENGTH).eval()
+        return EmbeddedVla(EmbeddedConfig([32, 32], "words", ["push", "put", "red"], decoding, 32, 2, 2), 2, 8, 2, 3).eval()
+    return BackboneVla(BackboneConfig(str(folders[kind]), 2, decoding), 8, 2, 3).eval()
 
 
 CASES = [(kind, how) for kind in ("embedded", "smolvlm", "qwen2_5_vl", "paligemma") for how in ("parallel", "autoregressive")]
@@ -79,10 +79,10 @@ def test_the_log_probs_add_up_to_the_loss_that_transformers_computes():
     network, inputs = make("embedded", "autoregressive", {}), make_inputs()
     tokens = torch.randint(0, 256, (3, LENGTH), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        prefix, start = network.prefix(inputs), network.start.expand(3, 1, -1)
+        prefix, start = network.prefix(inputs), network.first(3)
         embeds = torch.cat([prefix, start, network.embedding(tokens)], dim=1)
         labels = torch.cat([torch.full(prefix.shape[:2], -100), torch.full((3, 1), -100), tokens], dim=1)
-        loss = network.llama(inputs_embeds=embeds, labels=labels).loss
+        loss = network.as_causal_lm()(inputs_embeds=embeds, labels=labels).loss
         ours = network.score(inputs, tokens).log_prob.sum()
     assert float(-ours) == pytest.approx(float(loss) * tokens.numel(), rel=1e-5)
 
@@ -90,8 +90,8 @@ def test_the_log_probs_add_up_to_the_loss_that_transformers_computes():
 def test_greedy_decoding_takes_what_generate_takes():
     network, inputs = make("embedded", "autoregressive", {}), make_inputs()
     with torch.no_grad():
-        embeds = torch.cat([network.prefix(inputs), network.start.expand(3, 1, -1)], dim=1)
-        theirs = network.llama.generate(inputs_embeds=embeds, max_new_tokens=LENGTH, do_sample=False, pad_token_id=0)
+        embeds = torch.cat([network.prefix(inputs), network.first(3)], dim=1)
+        theirs = network.as_causal_lm().generate(inputs_embeds=embeds, max_new_tokens=LENGTH, do_sample=False, pad_token_id=0)
     assert torch.equal(network.decode(inputs).tokens, theirs)
 
 
@@ -122,7 +122,7 @@ def test_images_of_another_size_are_scaled_by_the_mean_over_areas():
 
 
 def test_the_default_network_is_small():
-    network = EmbeddedVla(EmbeddedConfig([64, 64], words=["a"] * 100), 2, 8, 40)
+    network = EmbeddedVla(EmbeddedConfig([64, 64], words=["a"] * 100), 2, 8, 5, 8)
     assert sum(value.numel() for value in network.parameters()) < 3e6
 
 
@@ -141,9 +141,9 @@ def test_a_folder_that_is_no_model_is_refused(spoil, message, tmp_path):
     folder = tiny_backbones.make("paligemma", tmp_path)
     spoil(folder)
     with pytest.raises(UserError, match=message):
-        BackboneVla(BackboneConfig(str(folder), 2), 2, 8, LENGTH)
+        BackboneVla(BackboneConfig(str(folder), 2), 8, 2, 3)
 
 
 def test_a_folder_that_is_not_there_is_refused():
     with pytest.raises(UserError, match="no such folder"):
-        BackboneVla(BackboneConfig("/nowhere", 2), 2, 8, LENGTH)
+        BackboneVla(BackboneConfig("/nowhere", 2), 8, 2, 3)

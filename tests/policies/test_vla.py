@@ -102,7 +102,7 @@ def test_damaged_bundles_are_refused():
     with pytest.raises(UserError, match="no tensor 'network.start'"):
         VlaModel.from_bundle(replace(bundle, tensors=without))
     with pytest.raises(UserError, match="'network.start' is not finite"):
-        VlaModel.from_bundle(replace(bundle, tensors={**bundle.tensors, "network.start": np.full(32, np.nan, np.float32)}))
+        VlaModel.from_bundle(replace(bundle, tensors={**bundle.tensors, "network.start": np.full((2, 32), np.nan, np.float32)}))
     with pytest.raises(UserError, match="has the tensor 'network.more'"):
         VlaModel.from_bundle(replace(bundle, tensors={**bundle.tensors, "network.more": np.zeros(1)}))
     with pytest.raises(UserError, match=r"range of 'joint1' is 0 to 0"):

@@ -16,6 +16,8 @@ ACTORS = {
     "cartpole_lqr": "ros_rl.policies.scripted.cartpole_lqr:CartpoleLqr",
     "quadruped_gait": "ros_rl.policies.scripted.quadruped_gait:QuadrupedGait",
     "quadrotor_pd": "ros_rl.policies.scripted.quadrotor_pd:QuadrotorPd",
+    "lerobot": "ros_rl.policies.lerobot:LeRobotPolicy",
+    "remote": "ros_rl.policies.remote:RemotePolicy",
     "vla": "ros_rl.policies.vla:VlaPolicy",
 }
 

@@ -1,7 +1,8 @@
 """Behaviour cloning of action tokens: the likelihood of what demonstrations did, maximised.
 
     python -m ros_rl.learning.bc collect put_red_block_in_bowl push_button --episodes 400 --folder out/demos
-    python -m ros_rl.learning.bc train --demos out/demos --out out/vla --steps 6000
+    python -m ros_rl.learning.bc train --demos out/demos --out out/vla --bc.steps 6000
+    python -m ros_rl.learning.bc evaluate out/vla --tasks put_red_block_in_bowl push_button
 
 Both can be stopped and go on where they were. Training runs on the GPU where there is one, and on several with torchrun.
 """
@@ -9,7 +10,7 @@ Both can be stopped and go on where they were. Training runs on the GPU where th
 import json
 import sys
 import warnings
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,9 +26,10 @@ from ros_rl.data.dataset import Dataset
 from ros_rl.errors import UserError
 from ros_rl.learning import workers
 from ros_rl.learning.demonstrations import Demonstrations, Sampling, collect, from_dataset
+from ros_rl.learning.token_rollout import Request, TokenWorld, run_requests
 from ros_rl.paths import write_atomically
 from ros_rl.policies.action_tokens import BINS, Ranges, relative_to
-from ros_rl.policies.bundle import save_bundle
+from ros_rl.policies.bundle import load_bundle, save_bundle
 from ros_rl.policies.embedded_vla import EmbeddedConfig
 from ros_rl.policies.language import vocabulary
 from ros_rl.policies.token_network import Inputs
@@ -61,7 +63,7 @@ class BcArgs:
 
 
 class Cloner:
-    """A model with its optimiser; a batch is a function of seed, process and step alone, so that a resumed training is the same training."""
+    """A model with its optimiser; a batch is a function of seed, process and step alone: a resumed training is the same training."""
 
     def __init__(self, model: VlaModel, data: Demonstrations, args: BcArgs, rank: int = 0):
         """Prepares the targets.
@@ -143,7 +145,9 @@ class Cloner:
         differing = [name for name, value in asdict(self.args).items() if args.get(name) != value]
         if differing:
             name = differing[0]
-            raise UserError(f"{path}: is of a training with {name}={args.get(name)}, not {asdict(self.args)[name]}; delete it to start over")
+            raise UserError(
+                f"{path}: is of a training with {name}={args.get(name)}, not {asdict(self.args)[name]}; delete it to start over"
+            )
         self.step = step
         with torch.no_grad():
             for name, value in own_weights(self.model.network).items():
@@ -303,6 +307,41 @@ class Train:
         return load_robot(seen["robot"]), {name: tuple(size) for name, size in seen["cameras"].items()}, sampling, data
 
 
+@dataclass
+class Evaluate:
+    """Measures how often a policy does tasks, from the seeds 0, 1, … on, and prints it as JSON."""
+
+    policy: Annotated[Path, tyro.conf.Positional]
+    """The bundle."""
+    tasks: tuple[str, ...]
+    """Names of tasks, or paths of task files."""
+    episodes: int = 50
+    """Of each task."""
+    copies: int = 16
+    """Episodes that are simulated together."""
+    temperature: float = 0.0
+    """At which tokens are drawn; 0 takes the likeliest."""
+
+    def run(self) -> None:
+        """Evaluates."""
+        model = VlaModel.from_bundle(load_bundle(self.policy))
+        model.network.to(workers.device())
+        found = {}
+        for name in self.tasks:
+            task = load_task(name, model.spec.robot)
+            found[task.name] = success_rate(model, task, range(self.episodes), self.copies, self.temperature)
+        print(json.dumps(found))
+
+
+def success_rate(model: VlaModel, task: Task, seeds: range, copies: int, temperature: float = 0.0) -> float:
+    """Returns the share of episodes from the task's own starts in which it was done."""
+    world = TokenWorld(task, load_robot(task.robot), min(copies, len(seeds)))
+    starts = zip(seeds, world.starts(seeds), strict=True)
+    traces = run_requests(model, world, [Request(start, task.instruction, (seed,)) for seed, start in starts], temperature)
+    world.close()
+    return float(np.mean([trace.success for trace in traces]))
+
+
 def train(cloner: Cloner, checkpoint: Path, show: bool = True, every: int = 500) -> dict[str, float]:
     """Trains to the end, from a checkpoint where there is one, and writes one now and then; returns the last figures."""
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
@@ -330,7 +369,7 @@ def _seen_by(task: Task, cameras: tuple[str, ...]) -> dict[str, Any]:
 def main(words: list[str] | None = None) -> int:
     """Runs the command; returns the exit code."""
     try:
-        tyro.extras.subcommand_cli_from_dict({"collect": Collect, "train": Train}, args=words).run()
+        tyro.extras.subcommand_cli_from_dict({"collect": Collect, "train": Train, "evaluate": Evaluate}, args=words).run()
     except UserError as error:
         print(error, file=sys.stderr)
         return 2

@@ -4,7 +4,7 @@
 
 Sources: Shao et al., "DeepSeekMath", 2024; the options of Yu et al., "DAPO", 2025. What turns rewards into advantages, ratios and a loss are
 the functions of `ros_rl.learning.objectives`; this file is the loop around them. It can be stopped and goes on where it was, runs its
-rollouts here or on Ray (--grpo.scale ray), and learns on CPU, GPU, or several of them with torchrun.
+rollouts here or on Ray (--grpo.scale ray), and learns on CPU, GPU, or several with torchrun.
 """
 
 import json
@@ -171,7 +171,9 @@ class Grpo:
         if len(batch) == 0:
             self._dead += 1
             if self._dead >= _MOST_DEAD:
-                raise UserError(f"{_MOST_DEAD} iterations in a row had no group with successes and failures: the policy needs another start")
+                raise UserError(
+                    f"{_MOST_DEAD} iterations in a row had no group with successes and failures: the policy needs another start"
+                )
         else:
             self._dead = 0
         if len(batch) or self.rank[1] > 1:

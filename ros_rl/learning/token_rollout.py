@@ -128,9 +128,7 @@ class TokenWorld:
         now = self._monitor.update(self.sim.observe(self.task, forces=False))
         for copy in [copy for copy in traces if now.done[copy]]:
             trace = traces.pop(copy)
-            trace.success, trace.terminated, trace.truncated = (
-                bool(part[copy]) for part in (now.success, now.terminated, now.truncated)
-            )
+            trace.success, trace.terminated, trace.truncated = (bool(part[copy]) for part in (now.success, now.terminated, now.truncated))
             trace.seconds = float(self.sim.time[copy])
 
     def play(self, rows: np.ndarray, traces: dict[int, Trace]) -> None:

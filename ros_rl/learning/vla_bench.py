@@ -74,9 +74,7 @@ def _contestants(parallel: EmbeddedVla, chained: EmbeddedVla, batch: int) -> dic
             position = chained.embedding(token)
 
     def generate() -> torch.Tensor:
-        tokens: torch.Tensor = language_model.generate(
-            inputs_embeds=prompt, max_new_tokens=chained.length, do_sample=False, pad_token_id=0
-        )
+        tokens: torch.Tensor = language_model.generate(inputs_embeds=prompt, max_new_tokens=chained.length, do_sample=False, pad_token_id=0)
         return tokens
 
     @torch.no_grad()

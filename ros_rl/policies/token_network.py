@@ -158,7 +158,7 @@ def entropy(logs: torch.Tensor) -> torch.Tensor:
 
 
 def choose(logits: torch.Tensor, temperature: float, uniform: torch.Tensor | None) -> Scored:
-    """Picks a token at each position of logits (B, k, V): the likeliest at temperature 0, else the inverse of the distribution at `uniform`.
+    """Picks tokens of logits (B, k, V): the likeliest at temperature 0, else where the distribution passes `uniform`.
 
     Raises:
         UserError: a logit is NaN.

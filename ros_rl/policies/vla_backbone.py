@@ -1,4 +1,4 @@
-"""Large vision-language models as token policies: an image-text-to-text model of `transformers` reads images and instruction, action tokens follow.
+"""Large vision-language models as token policies: a model of `transformers` reads images and instruction, action tokens follow.
 
 The model comes from a folder, without code from there and without a network. Its own vocabulary is not touched: bins have an embedding
 and a head of their own. Adapters (LoRA, Hu et al. 2021, by `peft`) train the language model's attention; the rest stays frozen, and

@@ -78,9 +78,9 @@ def test_a_dataset_is_cut_into_samples(tmp_path):
 def test_failed_episodes_are_left_out_and_what_does_not_fit_is_refused(tmp_path):
     dataset = write_dataset(tmp_path / "set", success=False)
     assert len(from_dataset(dataset, SAMPLING, Shell())) == 1
-    with pytest.raises(UserError, match="takes no whole number"):
+    with pytest.raises(UserError, match=r"takes no whole number"):
         from_dataset(dataset, Sampling(("front",), (16, 16), 3, 0.05), Shell())
-    with pytest.raises(UserError, match="unknown camera .*'top'"):
+    with pytest.raises(UserError, match=r"unknown camera .*'top'"):
         from_dataset(dataset, Sampling(("top",), (16, 16), 3, 0.1), Shell())
     with pytest.raises(UserError, match="robot 'arm' commands joint1"):
         from_dataset(dataset, SAMPLING, load_robot("arm"))
@@ -88,7 +88,9 @@ def test_failed_episodes_are_left_out_and_what_does_not_fit_is_refused(tmp_path)
 
 def test_collecting_goes_on_where_it_was_stopped_and_keeps_to_its_sampling(tmp_path):
     text = load_task("push_button").path.read_text()
-    (tmp_path / "scene.xml").write_text((load_task("push_button").path.parents[1] / "scenes/tabletop.xml").read_text().replace("640 480", "32 32"))
+    (tmp_path / "scene.xml").write_text(
+        (load_task("push_button").path.parents[1] / "scenes/tabletop.xml").read_text().replace("640 480", "32 32")
+    )
     (tmp_path / "push.yaml").write_text(text.replace("scene: tabletop", f"scene: {tmp_path}/scene.xml"))
     task, sampling = load_task(tmp_path / "push.yaml"), Sampling(("overhead",), (32, 32), 5, 0.1)
     assert collect(task, [7], sampling, tmp_path / "demos") == 1

@@ -140,7 +140,12 @@ def test_parts_are_whole_groups():
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"group": 1}, "group must be 2"), ({"temperature": 0.0}, "temperature must be above 0"), ({"clip_low": 1.5}, "clip_low"), ({"epochs": 0}, "epochs")],
+    [
+        ({"group": 1}, "group must be 2"),
+        ({"temperature": 0.0}, "temperature must be above 0"),
+        ({"clip_low": 1.5}, "clip_low"),
+        ({"epochs": 0}, "epochs"),
+    ],
 )
 def test_settings_that_make_no_sense_are_refused(task, change, message):
     with pytest.raises(UserError, match=message):

@@ -16,7 +16,11 @@ from ros_rl.policies.wire import observation_message, observation_of, pack, unpa
 from ros_rl.robots.spec import load_robot
 
 ROBOT = load_robot("arm")
-KEYS = (ObservationKey("joint_position", (len(ROBOT.measured_names),)), ObservationKey("images.front", (4, 6, 3)), ObservationKey("instruction", ()))
+KEYS = (
+    ObservationKey("joint_position", (len(ROBOT.measured_names),)),
+    ObservationKey("images.front", (4, 6, 3)),
+    ObservationKey("instruction", ()),
+)
 SPEC = PolicySpec("arm", ROBOT.joint_names, KEYS, ROBOT.control_rate, 3)
 
 
@@ -128,7 +132,10 @@ def test_a_server_that_comes_back_with_another_policy_is_refused(served):
     server.close()
     with pytest.raises(PolicyUnavailable):
         remote.act(see(1.0))
-    with PolicyServer(Echo(PolicySpec("ur5", ("x",), KEYS, 100.0)), port=port), pytest.raises(UserError, match="robot 'ur5' .* had one for 'arm'"):
+    with (
+        PolicyServer(Echo(PolicySpec("ur5", ("x",), KEYS, 100.0)), port=port),
+        pytest.raises(UserError, match=r"robot 'ur5' .* had one for 'arm'"),
+    ):
         remote.act(see(2.0))
 
 

@@ -89,21 +89,21 @@ def test_instructions_that_say_nothing_or_too_much_are_refused(text, message, tm
 
 def test_a_bundle_of_another_action_space_is_refused(tmp_path):
     folder = save(make_model(), tmp_path / "vla")
-    with pytest.raises(UserError, match="commands the joints joint1.*robot 'ur5' has"):
+    with pytest.raises(UserError, match=r"commands the joints joint1.*robot 'ur5' has"):
         load_policy(folder, load_robot("ur5"))
     bundle = load_bundle(folder)
-    with pytest.raises(UserError, match="'action.lower' has shape"):
+    with pytest.raises(UserError, match=r"'action.lower' has shape"):
         VlaModel.from_bundle(replace(bundle, tensors={**bundle.tensors, "action.lower": np.zeros(3)}))
 
 
 def test_damaged_bundles_are_refused():
     bundle = make_model().to_bundle("b", "", {}, {})
     without = {name: value for name, value in bundle.tensors.items() if name != "network.start"}
-    with pytest.raises(UserError, match="no tensor 'network.start'"):
+    with pytest.raises(UserError, match=r"no tensor 'network.start'"):
         VlaModel.from_bundle(replace(bundle, tensors=without))
-    with pytest.raises(UserError, match="'network.start' is not finite"):
+    with pytest.raises(UserError, match=r"'network.start' is not finite"):
         VlaModel.from_bundle(replace(bundle, tensors={**bundle.tensors, "network.start": np.full((2, 32), np.nan, np.float32)}))
-    with pytest.raises(UserError, match="has the tensor 'network.more'"):
+    with pytest.raises(UserError, match=r"has the tensor 'network.more'"):
         VlaModel.from_bundle(replace(bundle, tensors={**bundle.tensors, "network.more": np.zeros(1)}))
     with pytest.raises(UserError, match=r"range of 'joint1' is 0 to 0"):
         VlaModel.from_bundle(replace(bundle, tensors={**bundle.tensors, "action.lower": np.zeros(8), "action.upper": np.zeros(8)}))
@@ -112,7 +112,7 @@ def test_damaged_bundles_are_refused():
 
 
 def test_a_period_that_the_robot_does_not_have_is_refused():
-    with pytest.raises(UserError, match="period is 0.0125 s"):
+    with pytest.raises(UserError, match=r"period is 0.0125 s"):
         spec_for(ROBOT, {"small": (32, 32)}, 2, 0.0125)
     with pytest.raises(UserError, match="at least one camera"):
         spec_for(ROBOT, {}, 2, 0.1)

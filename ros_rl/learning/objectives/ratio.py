@@ -16,9 +16,7 @@ _LOG_LIMIT = 20.0
 _MOST_CORRECTION = 5.0
 
 
-def group_advantage(
-    reward: torch.Tensor, group: torch.Tensor, divide_by_std: bool = True, leave_one_out: bool = False
-) -> torch.Tensor:
+def group_advantage(reward: torch.Tensor, group: torch.Tensor, divide_by_std: bool = True, leave_one_out: bool = False) -> torch.Tensor:
     """Returns how much better than its group each row [N] was; 0 where all of a group are equal or it has one row.
 
     Args:

@@ -2,8 +2,8 @@
 
     python -m ros_rl.learning.grpo --policy out/vla --tasks put_red_block_in_bowl push_button --out out/vla_grpo
 
-Sources: Shao et al., "DeepSeekMath", 2024; the options of Yu et al., "DAPO", 2025. What turns rewards into advantages, ratios and a loss are
-the functions of `ros_rl.learning.objectives`; this file is the loop around them. It can be stopped and goes on where it was, runs its
+Sources: Shao et al., "DeepSeekMath", 2024; the options of Yu et al., "DAPO", 2025. What turns rewards into a loss are the
+functions of `ros_rl.learning.objectives`; this file is the loop around them. It can be stopped and goes on where it was, runs its
 rollouts here or on Ray (--grpo.scale ray), and learns on CPU, GPU, or several with torchrun.
 """
 

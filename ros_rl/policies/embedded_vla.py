@@ -110,6 +110,8 @@ class EmbeddedVla(TokenNetwork):
 class _Camera(nn.Module):
     """From an image (B, 3, height, width) and an instruction (B, width) to 1 + cells vectors, (B, 1 + cells, width)."""
 
+    grid: torch.Tensor
+
     def __init__(self, size: tuple[int, int], width: int):
         super().__init__()
         one, two, three = _CHANNELS
@@ -155,7 +157,6 @@ def _llama(config: EmbeddedConfig, positions: int) -> Any:
             num_key_value_heads=config.heads,
             max_position_embeddings=positions,
             tie_word_embeddings=False,
-            attn_implementation="sdpa",
             bos_token_id=None,
             eos_token_id=None,
         )

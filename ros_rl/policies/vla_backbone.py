@@ -21,6 +21,7 @@ from ros_rl.policies.action_tokens import BINS
 from ros_rl.policies.token_network import Decoding, Inputs, TokenNetwork
 
 _NEEDED = ("config.json", "tokenizer.json", "preprocessor_config.json")
+_SMOLVLM = ("pixel_values", "pixel_attention_mask")
 
 
 @pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
@@ -82,7 +83,6 @@ FAMILIES = {
         lambda ids, seen, rows: {"pixel_values": seen["pixel_values"], "token_type_ids": torch.zeros_like(ids).expand(rows, -1)},
     ),
 }
-_SMOLVLM = ("pixel_values", "pixel_attention_mask")
 
 
 @dataclass(eq=False)

@@ -4,7 +4,7 @@ Symbols: N rows (rollouts), T padded tokens of a row, K padded decision steps of
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 
@@ -80,11 +80,8 @@ class RolloutBatch:
 
     def rows(self, which: torch.Tensor) -> "RolloutBatch":
         """Returns some of the rows; `which` are indices or a bool for each."""
-        picked = {}
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            picked[entry.name] = value[which] if isinstance(value, torch.Tensor) else value
-        return RolloutBatch(**picked)
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return replace(self, **{name: value[which] for name, value in values.items() if isinstance(value, torch.Tensor)})
 
     @property
     def n(self) -> torch.Tensor:

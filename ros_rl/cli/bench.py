@@ -199,6 +199,39 @@ class BenchAutosafe:
 
 
 @dataclass
+class BenchVla:
+    """Measures how long a chunk of action tokens takes to decode, in parallel and with cached keys and values, in turns with generate() of
+    the transformers library on the same network; for one observation and 16 together.
+    """
+
+    turns: int = 15
+    """How many turns each contestant has."""
+    json: bool = False
+    """Print JSON."""
+
+    def run(self) -> int:
+        """Returns 0."""
+        from ros_rl.learning.vla_bench import measure
+
+        if not 1 <= self.turns <= 10_000:
+            raise UserError(f"--turns must be from 1 to 10000, got {self.turns}")
+        batches = (1, 16)
+        with tqdm(total=len(batches) * (self.turns + 1), unit="turn", disable=None) as bar:
+            result = measure(batches, self.turns, bar.update)
+        if self.json:
+            print(json.dumps(result))
+            return 0
+        print(f"{result['tokens']} tokens, {result['parameters'] / 1e6:.2f} M parameters, {result['threads']} threads")
+        for batch, figures in result["batches"].items():
+            for what, name in (("decode", "decode"), ("act", "act (images and words encoded too)")):
+                print(f"batch {batch:>2}  {name}")
+                for how in ("parallel", "cached", "generate"):
+                    ratio = figures["generate_over"].get(f"{what}_{how}", 1.0)
+                    print(f"  {how:<9} {figures['ms'][f'{what}_{how}']:9.2f} ms   generate() takes {ratio:5.2f} ×")
+        return 0
+
+
+@dataclass
 class BenchCrash:
     """Kills a recorder with SIGKILL at random times, again and again into one dataset, and counts what is lost: committed episodes,
     readable datasets, and the end of the episode that was open.

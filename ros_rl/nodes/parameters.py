@@ -159,6 +159,11 @@ POLICY_NODE = (
         "command_timeout", 0.5, "Age after which a cmd_vel is dropped and the target velocity is zero.", "s", minimum=0.01, maximum=60.0
     ),
     Parameter("instruction", "", "Instruction until one comes on task/instruction."),
+    Parameter(
+        "asynchronous",
+        False,
+        "Ask the policy ahead, in a thread: for one that takes longer than a control period or is on another machine. Not in lock-step.",
+    ),
 )
 SAFETY_NODE = (
     ROBOT,

@@ -17,6 +17,7 @@ from ros_rl.nodes.base import StackNode, run
 from ros_rl.nodes.messages import COMMAND_QOS, LATCHED_QOS, STREAM_QOS, to_trajectory
 from ros_rl.nodes.parameters import POLICY_NODE
 from ros_rl.policies.actors import load_policy
+from ros_rl.policies.async_runner import AsyncRunner
 from ros_rl.policies.bundle import load_bundle
 from ros_rl.policies.interface import ReportingPolicy
 from ros_rl.policies.runner import PolicyRunner
@@ -29,7 +30,7 @@ class PolicyNode(StackNode):
     def __init__(self, **options: Any):
         """Declares parameters."""
         super().__init__("policy_node", POLICY_NODE, **options)
-        self.runner: PolicyRunner | None = None
+        self.runner: PolicyRunner | AsyncRunner | None = None
         self._digest: str | None = None  # of the safe prior that the loaded policy was trained with
         self._assembler: ObservationAssembler | None = None
         self._told: str | None = None
@@ -53,18 +54,23 @@ class PolicyNode(StackNode):
 
     def release(self) -> None:
         """Drops the bundle."""
+        self._close_runner()
         self.runner = self._assembler = None
 
     def status(self) -> tuple[bytes, str, Mapping[str, object]]:
         """Adds what the policy reports of its last action."""
         level, message, values = super().status()
         policy = self.runner.policy if self.runner is not None else None
-        return level, message, {**values, **policy.report()} if isinstance(policy, ReportingPolicy) else values
+        reported = policy.report() if isinstance(policy, ReportingPolicy) else {}
+        waited = self.runner.report() if isinstance(self.runner, AsyncRunner) else {}
+        return level, message, {**values, **reported, **waited}
 
     def _load(self) -> None:
         """Loads the bundle that the parameters name; the old one stays if that fails."""
         if not self.value("policy"):
             raise UserError("policy_node: the parameter 'policy' is empty; name a policy bundle")
+        if self.value("asynchronous") and self.value("lockstep"):
+            raise UserError("policy_node: asynchronous and lockstep exclude each other: in lock-step the robot waits for every answer")
         bundle = load_bundle(self.value("policy"))
         digest = bundle.parameters.get("prior", {}).get("digest")
         if self.runner is not None and digest not in (None, self._digest):
@@ -77,8 +83,14 @@ class PolicyNode(StackNode):
         cameras = [self._spec.camera(name.split(".", 1)[1]) for name in needs if name.startswith("images.")]
         if self._assembler is not None:
             self._assembler.close()
-        self.runner, self._digest = PolicyRunner(policy, self.value("seed")), digest
+        self._close_runner()
+        runner = AsyncRunner if self.value("asynchronous") else PolicyRunner
+        self.runner, self._digest = runner(policy, self.value("seed")), digest
         self._assembler = ObservationAssembler(self, self._spec, needs, cameras, self._on_observation, self.value("lockstep"))
+
+    def _close_runner(self) -> None:
+        if isinstance(self.runner, AsyncRunner):
+            self.runner.close()
 
     def _on_observation(self, observation: Observation) -> None:
         if self.trace is not None:
@@ -88,8 +100,11 @@ class PolicyNode(StackNode):
         if self.runner.policy.spec.reads_instruction and self._told is None:
             self.say("policy", "waits for task/instruction")
             return
-        self.say("policy", None)
         command = self.runner.command(observation.told(self._target_velocity(), self._told or ""))
+        if command is None:
+            self.say("policy", "has no answer of the policy yet, or none in time")
+            return
+        self.say("policy", None)
         self._publisher.publish(to_trajectory(command, self._spec.command_mode))
 
     def _target_velocity(self) -> np.ndarray:

@@ -14,10 +14,13 @@ ACTORS = {
     "arm_pick_place": "ros_rl.policies.scripted.arm_pick_place:ArmPickPlace",
     "autosafe": "ros_rl.policies.learned:AutoSafePolicy",
     "cartpole_lqr": "ros_rl.policies.scripted.cartpole_lqr:CartpoleLqr",
+    "lerobot": "ros_rl.policies.lerobot:LeRobotPolicy",
     "playback": "ros_rl.policies.scripted.playback:Playback",
-    "quadruped_gait": "ros_rl.policies.scripted.quadruped_gait:QuadrupedGait",
     "quadrotor_pd": "ros_rl.policies.scripted.quadrotor_pd:QuadrotorPd",
+    "quadruped_gait": "ros_rl.policies.scripted.quadruped_gait:QuadrupedGait",
+    "remote": "ros_rl.policies.remote:RemotePolicy",
     "tabletop": "ros_rl.policies.scripted.tabletop_expert:TabletopExpert",
+    "vla": "ros_rl.policies.vla:VlaPolicy",
 }
 
 

@@ -82,11 +82,17 @@ def bundle_names() -> list[str]:
 
 
 def load_bundle(name: str | Path) -> Bundle:
-    """Reads a bundle by name, or from a path to its folder. Nothing is unpickled.
+    """Reads a bundle by name, or from a path to its folder, or makes one of a policy server's address, ws://host:port.
+
+    Nothing is unpickled.
 
     Raises:
-        UserError: there is no such bundle, or a file of it is missing or damaged.
+        UserError: there is no such bundle or server, or a file of it is missing or damaged.
     """
+    if str(name).startswith(("ws://", "wss://")):
+        from ros_rl.policies.remote import remote_bundle  # which brings in websockets
+
+        return remote_bundle(str(name))
     folder = Path(name)
     path = folder / "policy.yaml" if (folder / "policy.yaml").is_file() else paths.find("policy bundle", BUNDLE_FILES, name)
     if path.is_dir():

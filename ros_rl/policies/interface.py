@@ -4,8 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from ros_rl.errors import RobotFault
 from ros_rl.hardware.interface import ActionChunk, Observation
 from ros_rl.robots.spec import CommandMode
+
+
+class PolicyUnavailable(RobotFault):
+    """A policy cannot answer now, but may again: its server is away, or was too slow."""
 
 
 @dataclass(frozen=True)

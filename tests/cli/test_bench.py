@@ -172,3 +172,11 @@ def test_ppo_is_measured(tmp_path, capsys, monkeypatch):
     assert all(math.isfinite(number) and number > 0 for number in numbers(figures["ratio"]))
     assert main(["bench", "ppo", "--turns", "0"]) == 2
     assert "--turns must be from 1 to 10000" in capsys.readouterr().err
+
+
+def test_decoding_of_action_tokens_is_measured(capsys):
+    assert main(["bench", "vla", "--turns", "1", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert set(figures["batches"]) == {"1", "16"} and figures["tokens"] == 40 and figures["parameters"] < 8e6
+    assert all(math.isfinite(number) and number > 0 for number in numbers(figures))
+    assert main(["bench", "vla", "--turns", "0"]) == 2

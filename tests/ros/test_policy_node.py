@@ -12,6 +12,7 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 
+from ros_rl.errors import UserError
 from ros_rl.hardware.guard import Guard, GuardedRobot
 from ros_rl.hardware.mujoco import MujocoRobot
 from ros_rl.learning.rollout import run_episode
@@ -200,3 +201,24 @@ def test_a_policy_that_reads_a_camera_sees_the_same_images_through_the_graph(ros
     sent = {from_time(message.header.stamp): np.array(message.points[0].positions) for message in commands}
     for stamp, values in expected.items():
         np.testing.assert_array_equal(sent[stamp], values, err_msg=f"at {stamp} s")
+
+
+def test_an_asynchronous_policy_answers_ahead_and_starves_without_harm(ros):
+    """The first observations get no command; once the policy has answered, each gets one at once."""
+    node, status = ros.add(policy_node("cartpole", "cartpole_lqr", asynchronous=True)), ros.diagnostics()
+    actions, publisher = ros.hear(JointTrajectory, "policy/action"), ros.probe.create_publisher(JointState, "joint_states", STREAM_QOS)
+    ros.until(publisher.get_subscription_count)
+    stamps = iter(np.arange(1, 100_000) * 0.01)
+
+    def show_until_answered():
+        publisher.publish(to_joint_state(float(next(stamps)), ["slider", "pole"], np.zeros(2), np.zeros(2), np.zeros(2)))
+        return bool(actions)
+
+    ros.until(show_until_answered, "for a command")
+    ros.until(lambda: "async_starved" in {entry.key for entry in status("policy_node").values})
+    assert node.runner.counts["starved"] >= 1 and node.runner.counts["late"] == 0
+
+
+def test_asynchronous_and_lockstep_exclude_each_other(ros):
+    with pytest.raises(UserError, match="asynchronous and lockstep"):
+        ros.add(policy_node("cartpole", "cartpole_lqr", asynchronous=True, lockstep=True))

@@ -1,0 +1,380 @@
+"""Behaviour cloning of action tokens: the likelihood of what demonstrations did, maximised.
+
+    python -m ros_rl.learning.bc collect put_red_block_in_bowl push_button --episodes 400 --folder out/demos
+    python -m ros_rl.learning.bc train --demos out/demos --out out/vla --bc.steps 6000
+    python -m ros_rl.learning.bc evaluate out/vla --tasks put_red_block_in_bowl push_button
+
+Both can be stopped and go on where they were. Training runs on the GPU where there is one, and on several with torchrun.
+"""
+
+import json
+import sys
+import warnings
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import tyro
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import nn
+from tqdm import tqdm
+
+from ros_rl.data.dataset import Dataset
+from ros_rl.errors import UserError
+from ros_rl.learning import workers
+from ros_rl.learning.demonstrations import Demonstrations, Sampling, collect, from_dataset
+from ros_rl.learning.token_rollout import Request, TokenWorld, run_requests
+from ros_rl.paths import write_atomically
+from ros_rl.policies.action_tokens import BINS, Ranges, relative_to
+from ros_rl.policies.bundle import load_bundle, save_bundle
+from ros_rl.policies.embedded_vla import EmbeddedConfig
+from ros_rl.policies.language import vocabulary
+from ros_rl.policies.token_network import Inputs
+from ros_rl.policies.vla import Parameters, VlaModel, digest, own_weights, spec_for
+from ros_rl.policies.vla_backbone import BackboneConfig
+from ros_rl.robots.spec import RobotSpec, load_robot
+from ros_rl.sim.build import build
+from ros_rl.sim.task import Task, load_task
+
+
+@dataclass(frozen=True)
+class BcArgs:
+    """Settings of behaviour cloning."""
+
+    steps: int = 6000
+    """Updates."""
+    batch: int = 128
+    """Samples in an update, on each process."""
+    learning_rate: float = 1e-3
+    """Highest step size of AdamW; it rises over the first 5 % of the steps and falls along a cosine to a hundredth."""
+    weight_decay: float = 0.05
+    """Of AdamW, on matrices."""
+    smoothing: float = 1.0
+    """Standard deviation, in bins, of the target about the demonstrated bin; 0: that bin alone."""
+    colour: float = 0.15
+    """By how much brightness and contrast of an image are changed at most, as a share."""
+    state_noise: float = 0.02
+    """Standard deviation of noise on the measured joints, on their scale of -1 to 1, against copying them."""
+    seed: int = 0
+    """Of weights, batches and noise."""
+
+
+class Cloner:
+    """A model with its optimiser; a batch is a function of seed, process and step alone: a resumed training is the same training."""
+
+    def __init__(self, model: VlaModel, data: Demonstrations, args: BcArgs, rank: int = 0):
+        """Prepares the targets.
+
+        Args:
+            model: to train.
+            data: to imitate.
+            args: settings.
+            rank: number of this process.
+        """
+        self.model, self.data, self.args, self.rank = model, data, args, rank
+        self.step = 0
+        joints = len(model.spec.joint_names)
+        self._tokens = torch.from_numpy(model.code.encode(data.waypoints.astype(float), data.position[:, :joints].astype(float)))
+        self.parameters = [value for value in model.network.parameters() if value.requires_grad]
+        decayed = [value for value in self.parameters if value.ndim > 1]
+        others = [value for value in self.parameters if value.ndim <= 1]
+        groups = [{"params": decayed, "weight_decay": args.weight_decay}, {"params": others, "weight_decay": 0.0}]
+        self.optimiser = torch.optim.AdamW(groups, lr=args.learning_rate, betas=(0.9, 0.95))
+
+    def update(self) -> dict[str, float]:
+        """Takes one step; returns loss, likelihood (nats for each token) and the mean distance in bins of the likeliest token."""
+        draw = np.random.default_rng([self.args.seed, self.rank, self.step])
+        chosen = draw.integers(len(self.data), size=self.args.batch)
+        inputs = self._augmented(chosen, draw)
+        tokens = self._tokens[chosen].to(self.model.network.device)
+        self.model.network.train()
+        logits = self.model.network.logits(inputs, tokens)
+        self.model.network.eval()
+        loss = cloning_loss(logits, tokens, self.args.smoothing)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        workers.average_gradients(self.parameters)
+        nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.args.learning_rate * schedule(self.step, self.args.steps)
+        self.optimiser.step()
+        self.step += 1
+        with torch.no_grad():
+            logs = torch.log_softmax(logits.float(), -1).gather(-1, tokens[..., None]).mean()
+            off = (logits.argmax(-1) - tokens).abs().float().mean()
+        value = float(loss.detach())
+        if not np.isfinite(value):
+            raise UserError(f"behaviour cloning diverged at step {self.step}: its loss is {value:g}")
+        return {"loss": value, "log_prob": float(logs), "bins_off": float(off)}
+
+    def _augmented(self, chosen: np.ndarray, draw: np.random.Generator) -> Inputs:
+        images = torch.from_numpy(self.data.images[chosen])
+        if self.args.colour:
+            low, high = 1 - self.args.colour, 1 + self.args.colour
+            contrast, brightness = (draw.uniform(low, high, (len(chosen), images.shape[1], 1, 1, 1)).astype(np.float32) for _ in range(2))
+            changed = (images.float() - 127.5) * torch.from_numpy(contrast) + 127.5 * torch.from_numpy(brightness)
+            images = changed.clamp_(0, 255).to(torch.uint8)
+        state = self.model.state.normalised(self.data.position[chosen])
+        state = state + self.args.state_noise * draw.normal(size=state.shape)
+        said = [self.data.instructions[index] for index in chosen]
+        return Inputs(images, torch.from_numpy(state.astype(np.float32)), said).to(self.model.network.device)
+
+    def save(self, path: Path) -> None:
+        """Writes weights, optimiser and step."""
+        tensors = {f"network.{name}": value.detach().cpu().contiguous() for name, value in own_weights(self.model.network).items()}
+        for index, moments in self.optimiser.state_dict()["state"].items():
+            tensors |= {f"adam.{index}.{name}": value.cpu().contiguous() for name, value in moments.items()}
+        write_atomically(path, save(tensors, {"step": str(self.step), "args": json.dumps(asdict(self.args))}))
+
+    def load(self, path: Path) -> None:
+        """Goes on from what `save` wrote.
+
+        Raises:
+            UserError: the file is damaged, or of a training with other settings.
+        """
+        try:
+            with safe_open(path, framework="pt") as file:
+                said = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+            step, args = int(said["step"]), json.loads(said["args"])
+        except (SafetensorError, OSError, KeyError, ValueError) as error:
+            raise UserError(f"{path}: damaged checkpoint ({error}); delete it to train from the start") from None
+        differing = [name for name, value in asdict(self.args).items() if args.get(name) != value]
+        if differing:
+            name = differing[0]
+            raise UserError(
+                f"{path}: is of a training with {name}={args.get(name)}, not {asdict(self.args)[name]}; delete it to start over"
+            )
+        self.step = step
+        with torch.no_grad():
+            for name, value in own_weights(self.model.network).items():
+                value.copy_(tensors[f"network.{name}"])
+        moments: dict[int, dict[str, torch.Tensor]] = {}
+        for key, value in tensors.items():
+            if key.startswith("adam."):
+                _, index, name = key.split(".")
+                moments.setdefault(int(index), {})[name] = value
+        self.optimiser.load_state_dict({"state": moments, "param_groups": self.optimiser.state_dict()["param_groups"]})
+
+
+def cloning_loss(logits: torch.Tensor, tokens: torch.Tensor, smoothing: float) -> torch.Tensor:
+    """Returns the mean cross-entropy of logits (..., 256) against tokens (...), or against Gaussians about them, cut at the ends.
+
+    Args:
+        logits: of the network.
+        tokens: what was demonstrated.
+        smoothing: standard deviation of the target, in bins: neighbours are nearly right. 0: the token alone.
+    """
+    logs = torch.log_softmax(logits.float(), dim=-1)
+    if smoothing == 0:
+        return -logs.gather(-1, tokens[..., None]).mean()
+    bins = torch.arange(BINS, device=tokens.device)
+    target = torch.softmax(-0.5 * ((bins - tokens[..., None]) / smoothing) ** 2, dim=-1)
+    return -(target * logs).sum(-1).mean()
+
+
+def schedule(step: int, steps: int) -> float:
+    """Returns the share of the highest learning rate at a step: up in the first 5 %, then a cosine down to 0.01."""
+    warm = max(1, round(0.05 * steps))
+    if step < warm:
+        return (step + 1) / warm
+    return 0.01 + 0.99 * 0.5 * (1 + float(np.cos(np.pi * (step - warm) / max(1, steps - warm))))
+
+
+def new_model(robot: RobotSpec, sizes: dict[str, tuple[int, int]], sampling: Sampling, data: Demonstrations, network: Any) -> VlaModel:
+    """Makes a model for demonstrations: ranges are those of the data; all joints but the gripper's are coded as offsets.
+
+    Args:
+        robot: that is commanded.
+        sizes: (height, width) of the images that the policy will get from each camera.
+        sampling: of the demonstrations.
+        data: them.
+        network: an `EmbeddedConfig` or a `BackboneConfig`.
+    """
+    gripper = robot.gripper.joint if robot.gripper else None
+    relative = [name for name in robot.joint_names if name != gripper]
+    kind = "embedded" if isinstance(network, EmbeddedConfig) else "backbone"
+    settings = Parameters(sampling.ticks, sampling.period, relative, **{kind: network})
+    offsets = relative_to(data.waypoints, data.position[:, : len(robot.joints)], np.array([name in relative for name in robot.joint_names]))
+    spec = spec_for(robot, sizes, sampling.ticks, sampling.period)
+    return VlaModel.new(spec, settings, Ranges.of(robot.measured_names, data.position), Ranges.of(robot.joint_names, offsets))
+
+
+@dataclass
+class Collect:
+    """Makes demonstrations of tasks by their experts."""
+
+    tasks: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Names of tasks, or paths of task files."""
+    folder: Path
+    """Where they go."""
+    robot: str | None = None
+    """Which robot; the tasks' first by default."""
+    cameras: tuple[str, ...] = ("overhead", "wrist")
+    """Cameras, of the robot or the scene."""
+    image: int = 64
+    """Height and width to which images are scaled."""
+    ticks: int = 5
+    """Waypoints in a chunk."""
+    period: float = 0.1
+    """s from one waypoint to the next."""
+    episodes: int = 400
+    """Of each task."""
+    first_seed: int = 1_000_000
+    """Seeds from here on; evaluations use seeds from 0."""
+
+    def run(self) -> None:
+        """Collects."""
+        sampling = Sampling(self.cameras, (self.image, self.image), self.ticks, self.period)
+        for name in self.tasks:
+            task = load_task(name, self.robot)
+            with tqdm(total=self.episodes, desc=task.name, disable=None) as bar:
+                made = collect(task, range(self.first_seed, self.first_seed + self.episodes), sampling, self.folder, bar.update)
+            print(f"{task.name}: {made} demonstrations of {self.episodes}")
+        write_atomically(self.folder / "robot.json", json.dumps(_seen_by(load_task(self.tasks[0], self.robot), self.cameras)).encode())
+
+
+@dataclass
+class Train:
+    """Trains a policy on demonstrations and writes its bundle."""
+
+    demos: Path
+    """Folder of demonstrations, or a LeRobot dataset."""
+    out: Path
+    """Where the bundle goes; its checkpoint lies beside it."""
+    bc: BcArgs = field(default_factory=BcArgs)
+    """Settings."""
+    decoding: str = "parallel"
+    """parallel or autoregressive."""
+    language: str = "words"
+    """words (a vocabulary) or sentence (a frozen sentence encoder)."""
+    backbone: str = ""
+    """Folder of a large model; empty: the small one is trained from scratch."""
+    lora: int = 16
+    """Rank of the adapters on a large model; 0: train all of it."""
+    task: str = ""
+    """For a dataset: a task that says which robot and scene it is of."""
+    cameras: tuple[str, ...] = ()
+    """For a dataset: its cameras; none named: all."""
+    image: int = 64
+    """For a dataset: to which size images are scaled."""
+    ticks: int = 5
+    """For a dataset: waypoints in a chunk."""
+    period: float = 0.1
+    """For a dataset: s from one waypoint to the next."""
+
+    def run(self) -> None:
+        """Trains."""
+        rank, _ = workers.join()
+        robot, sizes, sampling, data = self._data()
+        torch.manual_seed(self.bc.seed)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = new_model(robot, sizes, sampling, data, self._network(sampling, data))
+        for warning in caught:
+            if issubclass(warning.category, UserWarning):
+                print(f"warning: {warning.message}", file=sys.stderr)
+        model.network.to(workers.device())
+        workers.share_weights(model.network)
+        cloner = Cloner(model, data, self.bc, rank)
+        train(cloner, self.out.with_name(self.out.name + ".checkpoint.safetensors"), show=rank == 0)
+        if rank == 0:
+            command = " ".join(["python -m ros_rl.learning.bc", *sys.argv[1:]])
+            training = {"command": command, "revision": "", "data": f"{len(data)} samples of {self.demos}"}
+            save_bundle(self.out, model.to_bundle(self.out.name, "bc", training, {"digest": digest(model.network)}))
+            print(f"wrote {self.out}")
+
+    def _network(self, sampling: Sampling, data: Demonstrations) -> Any:
+        if self.backbone:
+            return BackboneConfig(self.backbone, self.lora, self.decoding)  # type: ignore[arg-type]
+        words = vocabulary(set(data.instructions)) if self.language == "words" else []
+        return EmbeddedConfig(list(sampling.image), self.language, words, self.decoding)  # type: ignore[arg-type]
+
+    def _data(self) -> tuple[RobotSpec, dict[str, tuple[int, int]], Sampling, Demonstrations]:
+        if (self.demos / "meta/info.json").is_file():
+            dataset = Dataset.open(self.demos)
+            robot = load_robot(dataset.spec.robot)
+            sizes = {name: size for name, size in dataset.spec.cameras if not self.cameras or name in self.cameras}
+            sampling = Sampling(tuple(sizes), (self.image, self.image), self.ticks, self.period)
+            return robot, sizes, sampling, Demonstrations.of(from_dataset(dataset, sampling, robot))
+        data = Demonstrations.load(self.demos)
+        said = json.loads((self.demos / "sampling.json").read_text())
+        seen = json.loads((self.demos / "robot.json").read_text())
+        sampling = Sampling(tuple(said["cameras"]), tuple(said["image"]), said["ticks"], said["period"])
+        return load_robot(seen["robot"]), {name: tuple(size) for name, size in seen["cameras"].items()}, sampling, data
+
+
+@dataclass
+class Evaluate:
+    """Measures how often a policy does tasks, from the seeds 0, 1, … on, and prints it as JSON."""
+
+    policy: Annotated[Path, tyro.conf.Positional]
+    """The bundle."""
+    tasks: tuple[str, ...]
+    """Names of tasks, or paths of task files."""
+    episodes: int = 50
+    """Of each task."""
+    copies: int = 16
+    """Episodes that are simulated together."""
+    temperature: float = 0.0
+    """At which tokens are drawn; 0 takes the likeliest."""
+
+    def run(self) -> None:
+        """Evaluates."""
+        model = VlaModel.from_bundle(load_bundle(self.policy))
+        model.network.to(workers.device())
+        found = {}
+        for name in self.tasks:
+            task = load_task(name, model.spec.robot)
+            found[task.name] = success_rate(model, task, range(self.episodes), self.copies, self.temperature)
+        print(json.dumps(found))
+
+
+def success_rate(model: VlaModel, task: Task, seeds: range, copies: int, temperature: float = 0.0) -> float:
+    """Returns the share of episodes from the task's own starts in which it was done."""
+    world = TokenWorld(task, load_robot(task.robot), min(copies, len(seeds)))
+    starts = zip(seeds, world.starts(seeds), strict=True)
+    traces = run_requests(model, world, [Request(start, task.instruction, (seed,)) for seed, start in starts], temperature)
+    world.close()
+    return float(np.mean([trace.success for trace in traces]))
+
+
+def train(cloner: Cloner, checkpoint: Path, show: bool = True, every: int = 500) -> dict[str, float]:
+    """Trains to the end, from a checkpoint where there is one, and writes one now and then; returns the last figures."""
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    if checkpoint.exists():
+        cloner.load(checkpoint)
+    figures: dict[str, float] = {}
+    with tqdm(total=cloner.args.steps, initial=cloner.step, disable=None if show else True) as bar:
+        while cloner.step < cloner.args.steps:
+            figures = cloner.update()
+            bar.update()
+            if cloner.step % 20 == 0:
+                bar.set_postfix({name: f"{value:.3f}" for name, value in figures.items()})
+            if show and (cloner.step % every == 0 or cloner.step == cloner.args.steps):
+                cloner.save(checkpoint)
+                print(json.dumps({"step": cloner.step, **{k: round(v, 4) for k, v in figures.items()}}), flush=True)
+    return figures
+
+
+def _seen_by(task: Task, cameras: tuple[str, ...]) -> dict[str, Any]:
+    """Says which robot demonstrates and how large its images are."""
+    known = build(load_robot(task.robot), task.scene).cameras
+    return {"robot": task.robot, "cameras": {name: [known[name].height, known[name].width] for name in cameras}}
+
+
+def main(words: list[str] | None = None) -> int:
+    """Runs the command; returns the exit code."""
+    try:
+        tyro.extras.subcommand_cli_from_dict({"collect": Collect, "train": Train, "evaluate": Evaluate}, args=words).run()
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Rollouts on a Ray cluster: a worker for each CPU, each with worlds and a network of its own; weights go out with every request.
+
+Ray itself serialises with pickle between its own processes: run it on machines that you trust.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ros_rl.learning.token_rollout import Request, TokenWorld, Trace, run_requests
+from ros_rl.policies.bundle import Bundle
+from ros_rl.policies.vla import VlaModel, own_weights
+from ros_rl.robots.spec import load_robot
+from ros_rl.sim.task import Task
+
+
+class Worker:
+    """Runs requests in its own process."""
+
+    def __init__(self, bundle: Bundle, tasks: Sequence[Task], copies: int):
+        torch.set_num_threads(1)
+        self._model = VlaModel.from_bundle(bundle)
+        robot = load_robot(bundle.spec.robot)
+        self._worlds = {task.name: TokenWorld(task, robot, copies, threads=1) for task in tasks}
+
+    def run(self, weights: dict[str, np.ndarray], task: str, requests: Sequence[Request], temperature: float) -> list[Trace]:
+        """Runs episodes with given weights."""
+        with torch.no_grad():
+            for name, value in own_weights(self._model.network).items():
+                value.copy_(torch.from_numpy(weights[name]))
+        return run_requests(self._model, self._worlds[task], requests, temperature)
+
+
+class Pool:
+    """All workers of the cluster that ``RAY_ADDRESS`` names, or of one on this machine."""
+
+    def __init__(self, model: VlaModel, tasks: Sequence[Task], copies: int):
+        """Starts them."""
+        import ray
+
+        if not ray.is_initialized():
+            ray.init(log_to_driver=False, include_dashboard=False)
+        count = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        remote: Any = ray.remote(num_cpus=1)(Worker)
+        bundle = model.to_bundle("ray", "", {}, {})
+        self._ray = ray
+        self._workers = [remote.remote(bundle, list(tasks), -(-copies // count)) for _ in range(count)]
+
+    def run(self, model: VlaModel, task: str, requests: Sequence[Request], temperature: float) -> list[Trace]:
+        """Runs episodes, divided evenly; the answers are in the order of the requests."""
+        weights = self._ray.put({name: value.detach().cpu().numpy() for name, value in own_weights(model.network).items()})
+        parts = np.array_split(np.arange(len(requests)), len(self._workers))
+        shares = zip(self._workers, parts, strict=True)
+        asked = [worker.run.remote(weights, task, [requests[i] for i in part], temperature) for worker, part in shares if len(part)]
+        return [trace for answer in self._ray.get(asked) for trace in answer]

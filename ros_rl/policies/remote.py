@@ -1,0 +1,150 @@
+"""A policy on another machine: observations go to a `PolicyServer`, chunks come back. A robot never waits longer than the timeout."""
+
+import time
+from typing import Any, NoReturn
+
+import pydantic
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import ClientConnection, connect
+
+from ros_rl.config import STRICT, Positive
+from ros_rl.errors import UserError
+from ros_rl.hardware.interface import ActionChunk, Observation
+from ros_rl.policies.bundle import Bundle
+from ros_rl.policies.interface import PolicyUnavailable
+from ros_rl.policies.scripted.contents import parameters
+from ros_rl.policies.wire import LARGEST, VERSION, chunk_of, observation_message, pack, spec_message, spec_of, unpack
+from ros_rl.robots.spec import RobotSpec
+
+_PATIENCE = 5.0  # s to wait for a server when a policy is loaded
+
+
+@pydantic.dataclasses.dataclass(config=STRICT)
+class Parameters:
+    """Settings of `RemotePolicy`.
+
+    Attributes:
+        url: of the server, ws://host:port.
+        timeout: s that an answer may take.
+    """
+
+    url: str
+    timeout: Positive = 1.0
+
+
+class RemotePolicy:
+    """Asks a server. A reply to an older question than the last is discarded; after a fault the next question connects anew.
+
+    When it connects in the middle of an episode, the server's policy is reset with the episode's seed and instruction.
+    """
+
+    def __init__(self, bundle: Bundle, robot: RobotSpec):
+        """Takes the settings; the connection is made with the first question."""
+        self._settings = parameters(bundle, Parameters)
+        self.spec = bundle.spec
+        self._connection: ClientConnection | None = None
+        self._episode: tuple[int, str] | None = None
+        self._told = False
+        self._asked = 0
+        self.counts = {"asked": 0, "stale": 0, "timeouts": 0, "connections": 0}
+
+    def reset(self, seed: int, instruction: str) -> None:
+        """Starts an episode; the server is told of it with the next question, so that a server that is down delays nothing."""
+        self._episode, self._told = (seed, instruction), False
+
+    def act(self, observation: Observation) -> ActionChunk:
+        """Returns the server's chunk.
+
+        Raises:
+            PolicyUnavailable: there is no server, it went away, or no answer came in time.
+            UserError: the server's policy refuses the observation or the instruction, or is another one now.
+        """
+        deadline = time.monotonic() + self._settings.timeout
+        if self._connection is None:
+            self._connect(deadline)
+        if not self._told:
+            assert self._episode is not None
+            self._ask({"kind": "reset", "seed": self._episode[0], "instruction": self._episode[1]}, deadline)
+            self._told = True
+        message = self._ask({"kind": "act", "observation": observation_message(observation, self.spec)}, deadline)
+        chunk = chunk_of(message, self.spec)
+        if chunk.stamp != observation.stamp:
+            raise UserError(f"the policy server answered the observation of {chunk.stamp:.3f} s, not that of {observation.stamp:.3f} s")
+        return chunk
+
+    def report(self) -> dict[str, float]:
+        """Returns how many questions were asked, replies discarded, timeouts had and connections made."""
+        return {f"remote_{name}": float(value) for name, value in self.counts.items()}
+
+    def close(self) -> None:
+        """Ends the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connect(self, deadline: float) -> None:
+        self._connection, spec = _connected(self._settings.url, deadline)
+        self.counts["connections"] += 1
+        self._told = False
+        if spec_message(spec) != spec_message(self.spec):
+            self.close()
+            raise UserError(
+                f"the server {self._settings.url} now has a policy for robot '{spec.robot}' with the joints {', '.join(spec.joint_names)}, "
+                f"it had one for '{self.spec.robot}' with {', '.join(self.spec.joint_names)}"
+            )
+
+    def _ask(self, message: dict[str, Any], deadline: float) -> dict[str, Any]:
+        self._asked += 1
+        self.counts["asked"] += 1
+        assert self._connection is not None
+        try:
+            self._connection.send(pack({**message, "id": self._asked}))
+            while True:
+                reply = unpack(self._connection.recv(timeout=max(0.0, deadline - time.monotonic())))
+                if reply.get("id", self._asked) == self._asked:
+                    break
+                self.counts["stale"] += 1
+        except TimeoutError:
+            # The connection stays: the late answer is told from the next one by its number.
+            self.counts["timeouts"] += 1
+            raise PolicyUnavailable(f"no answer from {self._settings.url} within {self._settings.timeout:g} s") from None
+        except (OSError, WebSocketException) as error:
+            self._lost(error)
+        if reply["kind"] == "error":
+            raise UserError(f"{self._settings.url}: {reply.get('message')}")
+        return reply
+
+    def _lost(self, error: Exception) -> NoReturn:
+        self.close()
+        raise PolicyUnavailable(f"lost {self._settings.url}: {error}") from None
+
+
+def remote_bundle(url: str) -> Bundle:
+    """Returns a bundle that asks the server at `url`, with the spec of the policy that it serves.
+
+    Raises:
+        UserError: nothing answers there, or it is no policy server.
+    """
+    try:
+        connection, spec = _connected(url, time.monotonic() + _PATIENCE)
+    except PolicyUnavailable as error:
+        raise UserError(f"{error}; 'ros-rl serve POLICY' starts a server") from None
+    connection.close()
+    return Bundle(url, "remote", "remote", spec, {"url": url})
+
+
+def _connected(url: str, deadline: float) -> tuple[ClientConnection, Any]:
+    """Connects; returns the connection and the spec of the policy that is served."""
+    left = max(0.05, deadline - time.monotonic())
+    try:
+        connection = connect(url, open_timeout=left, max_size=LARGEST, compression=None, close_timeout=0.5, proxy=None)
+        hello = unpack(connection.recv(timeout=left))
+    except (OSError, WebSocketException, ValueError) as error:
+        raise PolicyUnavailable(f"no policy server at {url} ({error})") from None
+    if hello["kind"] == "error":
+        connection.close()
+        raise PolicyUnavailable(f"{url}: {hello.get('message')}")
+    if hello["kind"] != "spec" or hello.get("version") != VERSION:
+        connection.close()
+        raise UserError(f"{url}: speaks version {hello.get('version')} of the protocol, here it is {VERSION}")
+    return connection, spec_of(hello)

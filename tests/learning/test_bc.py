@@ -1,0 +1,129 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from ros_rl.errors import UserError
+from ros_rl.learning.bc import BcArgs, Cloner, Train, cloning_loss, main, new_model, schedule
+from ros_rl.learning.demonstrations import Demonstrations, Episode, Sampling
+from ros_rl.policies.bundle import load_bundle
+from ros_rl.policies.embedded_vla import EmbeddedConfig
+from ros_rl.policies.vla import VlaModel, digest
+from ros_rl.robots.spec import load_robot
+
+SAMPLING = Sampling(("small",), (32, 32), 2, 0.1)
+ARGS = BcArgs(steps=120, batch=32, learning_rate=3e-3, seed=0)
+ROBOT = load_robot("arm")
+
+
+def make_episode(seed, rows=20):
+    """The image (a bright side) says how the first joint turns, the instruction how the second does."""
+    draw = np.random.default_rng(seed)
+    images = np.zeros((rows, 1, 32, 32, 3), np.uint8)
+    side = draw.integers(0, 2, rows)
+    images[side == 0, :, :, :16], images[side == 1, :, :, 16:] = 200, 200
+    sign = 1 if seed % 2 else -1
+    position = ROBOT.home + draw.normal(size=(rows, len(ROBOT.home))) * 0.05
+    waypoints = np.repeat(position[:, None, :8], 2, axis=1)
+    turn = np.stack([(2 * side - 1) * 0.1, np.full(rows, sign * 0.1)], axis=-1)
+    waypoints[:, 0, :2] += turn / 2
+    waypoints[:, 1, :2] += turn
+    waypoints[..., 2:7] += draw.uniform(-0.02, 0.02, (rows, 2, 5))
+    waypoints[..., 7] = 0.04
+    return Episode("turn left" if sign > 0 else "turn right", images, position, waypoints)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return Demonstrations.of([make_episode(seed) for seed in range(8)])
+
+
+def make(data, seed=0, decoding="parallel"):
+    torch.manual_seed(seed)
+    network = EmbeddedConfig([32, 32], "words", ["left", "right", "turn"], decoding, 32, 2, 2)
+    return new_model(ROBOT, {"small": (32, 32)}, SAMPLING, data, network)
+
+
+@pytest.mark.filterwarnings("ignore:.*hardly moves")
+def test_image_and_instruction_are_learned(data):
+    model = make(data)
+    cloner = Cloner(model, data, ARGS)
+    first = cloner.update()
+    for _ in range(ARGS.steps - 1):
+        last = cloner.update()
+    assert first["log_prob"] == pytest.approx(-np.log(256), abs=0.3)
+    assert last["log_prob"] > first["log_prob"] + 0.5
+    fresh = make_episode(101)
+    inputs = model.inputs({"small": fresh.images[:, 0]}, fresh.position, [fresh.instruction] * 20)
+    tokens = model.network.decode(inputs).tokens.numpy()
+    turned = model.code.decode(tokens, fresh.position[:, :8])[:, 1, :2] - fresh.position[:, :2]
+    np.testing.assert_allclose(turned, fresh.waypoints[:, 1, :2] - fresh.position[:, :2], atol=0.05)
+
+
+@pytest.mark.filterwarnings("ignore:.*hardly moves")
+def test_a_stopped_training_goes_on_as_if_it_had_not_been(data, tmp_path):
+    def run(cloner, steps):
+        for _ in range(steps):
+            cloner.update()
+        return digest(cloner.model.network)
+
+    whole = run(Cloner(make(data), data, ARGS), 6)
+    half = Cloner(make(data), data, ARGS)
+    run(half, 3)
+    half.save(tmp_path / "c.safetensors")
+    rest = Cloner(make(data, seed=5), data, ARGS)
+    rest.load(tmp_path / "c.safetensors")
+    assert rest.step == 3 and run(rest, 3) == whole
+    with pytest.raises(UserError, match="batch=32, not 64"):
+        Cloner(make(data), data, replace(ARGS, batch=64)).load(tmp_path / "c.safetensors")
+    (tmp_path / "c.safetensors").write_bytes(b"x")
+    with pytest.raises(UserError, match="damaged checkpoint"):
+        rest.load(tmp_path / "c.safetensors")
+
+
+def test_the_loss_without_smoothing_is_the_likelihood_and_with_it_neighbours_are_nearly_right():
+    logits, tokens = torch.randn(2, 5, 256), torch.tensor([[0, 3, 255, 100, 7], [9, 9, 9, 9, 9]])
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+    torch.testing.assert_close(cloning_loss(logits, tokens, 0.0), expected)
+    near, far = torch.full((2, 256), -9.0), torch.full((2, 256), -9.0)
+    near[:, 101], far[:, 140] = 9.0, 9.0
+    target = torch.tensor([100, 100])
+    assert cloning_loss(near, target, 1.0) < cloning_loss(far, target, 1.0) - 1
+    assert cloning_loss(near, target, 0.0) == pytest.approx(float(cloning_loss(far, target, 0.0)))
+
+
+def test_the_learning_rate_rises_and_falls():
+    values = [schedule(step, 100) for step in range(100)]
+    assert values[0] == pytest.approx(0.2) and max(values) == 1.0 and values[-1] < 0.012
+    assert np.argmax(values) == 4 or values[5] == 1.0
+
+
+def test_ranges_come_from_the_data_and_what_does_not_move_is_named(data):
+    with pytest.warns(UserWarning, match="finger_joint1"):
+        model = make(data)
+    assert model.code.ranges.upper[0] == pytest.approx(0.1, abs=0.002) and model.code.ranges.lower[0] == pytest.approx(-0.1, abs=0.002)
+    assert model.code.relative.tolist() == [True] * 7 + [False]
+    data.waypoints[0, 0, 2] = np.nan
+    with pytest.raises(UserError, match="joint3' is not finite"):
+        make(data)
+    data.waypoints[0, 0, 2] = data.position[0, 2]
+
+
+def test_the_command_writes_a_bundle(tmp_path, capsys, data):
+    folder = tmp_path / "demos"
+    folder.mkdir()
+    for seed in range(2):
+        make_episode(seed).save(folder / f"{seed}.safetensors")
+    (folder / "sampling.json").write_text(json.dumps(SAMPLING.__dict__))
+    (folder / "robot.json").write_text(json.dumps({"robot": "arm", "cameras": {"small": [32, 32]}}))
+    words = ["train", "--demos", str(folder), "--out", str(tmp_path / "vla"), "--bc.steps", "2", "--bc.batch", "4"]
+    assert main(words) == 0
+    assert "finger_joint1: hardly moves" in capsys.readouterr().err
+    bundle = load_bundle(tmp_path / "vla")
+    assert bundle.method == "bc" and bundle.training["data"].startswith("40 samples")
+    assert digest(VlaModel.from_bundle(bundle).network) == bundle.metrics["digest"]
+    assert main(["train", "--demos", str(tmp_path / "none"), "--out", str(tmp_path / "x")]) == 2
+    assert "holds no demonstrations" in capsys.readouterr().err
+    assert Train(folder, tmp_path).language == "words"

@@ -1,0 +1,118 @@
+import json
+
+import numpy as np
+import pytest
+from sample_episodes import SPEC, make_columns, make_videos, shade
+
+from ros_rl.data.dataset import Dataset, DatasetWriter
+from ros_rl.errors import UserError
+from ros_rl.learning.demonstrations import Demonstrations, Episode, Sampling, collect, from_dataset, scaled, waypoints_after
+from ros_rl.robots.spec import load_robot
+from ros_rl.sim.task import load_task
+
+SAMPLING = Sampling(("front", "wrist"), (16, 16), 3, 0.1)
+
+
+class Shell:
+    """As much of a robot as the data's columns speak of."""
+
+    name = "arm"
+    measured_names, joint_names = SPEC.measured, SPEC.commanded
+
+
+def make_episode(seed=0, rows=4):
+    draw = np.random.default_rng(seed)
+    images = draw.integers(0, 256, (rows, 2, 16, 16, 3)).astype(np.uint8)
+    return Episode(f"do {seed}", images, draw.normal(size=(rows, 5)), draw.normal(size=(rows, 3, 4)))
+
+
+def test_waypoints_are_the_last_commands_of_their_lines():
+    commands = np.arange(10.0)[:, None]
+    # Lines of 2 rows: at row 0 those that end with rows 1, 3, 5; past the end the last one goes on.
+    assert waypoints_after(commands, 2, 3)[:, :, 0].tolist() == [[1, 3, 5], [3, 5, 7], [5, 7, 9], [7, 9, 9], [9, 9, 9]]
+
+
+def test_an_episode_comes_back_from_its_file(tmp_path):
+    episode = make_episode()
+    episode.save(tmp_path / "e.safetensors")
+    loaded = Episode.load(tmp_path / "e.safetensors")
+    assert loaded.instruction == "do 0" and np.array_equal(loaded.images, episode.images)
+    np.testing.assert_allclose(loaded.waypoints, episode.waypoints, rtol=1e-6)
+    (tmp_path / "e.safetensors").write_bytes(b"\x80\x04pickle")
+    with pytest.raises(UserError, match="no demonstration, or damaged"):
+        Episode.load(tmp_path / "e.safetensors")
+
+
+def test_episodes_are_put_together_if_they_fit(tmp_path):
+    data = Demonstrations.of([make_episode(0), make_episode(1, rows=2)])
+    assert len(data) == 6 and data.instructions == ["do 0"] * 4 + ["do 1"] * 2 and data.images.shape[0] == 6
+    other = make_episode(2)
+    with pytest.raises(UserError, match="others of"):
+        Demonstrations.of([make_episode(0), Episode("x", other.images[:, :1], other.position, other.waypoints)])
+    with pytest.raises(UserError, match="no demonstrations"):
+        Demonstrations.load(tmp_path)
+
+
+def write_dataset(root, seed=0, success=True):
+    with DatasetWriter(root, SPEC) as writer:
+        for episode, rows in enumerate((12, 9)):
+            columns = make_columns(rows, seed + episode)
+            if episode and not success:
+                columns["next.success"][:] = False
+            writer.commit(columns, make_videos(rows, episode), f"task {episode}")
+    return Dataset.open(root)
+
+
+def test_a_dataset_is_cut_into_samples(tmp_path):
+    dataset = write_dataset(tmp_path / "set")
+    first, second = from_dataset(dataset, SAMPLING, Shell())
+    columns = dataset.columns(0)
+    assert first.instruction == "task 0" and first.images.shape == (4, 2, 16, 16, 3) and len(second.position) == 3
+    np.testing.assert_allclose(first.position, columns["observation.state"][::3])
+    np.testing.assert_allclose(first.waypoints[0], columns["action"][[2, 5, 8]])
+    np.testing.assert_allclose(first.waypoints[3], columns["action"][[11, 11, 11]])
+    for sample in range(4):
+        assert np.abs(first.images[sample].astype(int) - shade(0, 3 * sample)).max() <= 4  # the encoding loses a little
+
+
+def test_failed_episodes_are_left_out_and_what_does_not_fit_is_refused(tmp_path):
+    dataset = write_dataset(tmp_path / "set", success=False)
+    assert len(from_dataset(dataset, SAMPLING, Shell())) == 1
+    with pytest.raises(UserError, match=r"takes no whole number"):
+        from_dataset(dataset, Sampling(("front",), (16, 16), 3, 0.05), Shell())
+    with pytest.raises(UserError, match=r"unknown camera .*'top'"):
+        from_dataset(dataset, Sampling(("top",), (16, 16), 3, 0.1), Shell())
+    with pytest.raises(UserError, match="robot 'arm' commands joint1"):
+        from_dataset(dataset, SAMPLING, load_robot("arm"))
+
+
+def test_collecting_goes_on_where_it_was_stopped_and_keeps_to_its_sampling(tmp_path):
+    text = load_task("push_button").path.read_text()
+    (tmp_path / "scene.xml").write_text(
+        (load_task("push_button").path.parents[1] / "scenes/tabletop.xml").read_text().replace("640 480", "32 32")
+    )
+    (tmp_path / "push.yaml").write_text(text.replace("scene: tabletop", f"scene: {tmp_path}/scene.xml"))
+    task, sampling = load_task(tmp_path / "push.yaml"), Sampling(("overhead",), (32, 32), 5, 0.1)
+    assert collect(task, [7], sampling, tmp_path / "demos") == 1
+    path = tmp_path / "demos/push-000007.safetensors"
+    written = path.read_bytes()
+    path.unlink()
+    assert collect(task, [7], sampling, tmp_path / "demos") == 1
+    assert path.read_bytes() == written  # the same again, bit for bit
+    episode = Episode.load(path)
+    assert episode.instruction == (task.instruction, *task.paraphrases)[7 % 4]
+    # The commands do what was shown: where a sample's first waypoint is, there the joints are at the next one.
+    assert np.abs(episode.waypoints[:-1, 0, :7] - episode.position[1:, :7]).max() < 0.05
+    assert episode.images.std() > 10
+    with pytest.raises(UserError, match="are sampled by"):
+        collect(task, [8], Sampling(("overhead",), (16, 16), 5, 0.1), tmp_path / "demos")
+    with pytest.raises(UserError, match="unknown camera"):
+        collect(task, [8], Sampling(("nose",), (16, 16), 5, 0.1), tmp_path / "more")
+    assert json.loads((tmp_path / "demos/sampling.json").read_text())["ticks"] == 5
+
+
+def test_images_shrink_by_the_mean_over_areas():
+    image = np.zeros((4, 4, 3), np.uint8)
+    image[:2, :2] = 200
+    assert scaled(image, (2, 2))[..., 0].tolist() == [[200, 0], [0, 0]]
+    assert scaled(image, (1, 1))[0, 0, 0] == 50

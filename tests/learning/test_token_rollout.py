@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+from token_samples import make_model, make_task
+
+from ros_rl.hardware.guard import Guard, GuardedRobot
+from ros_rl.hardware.mujoco import MujocoRobot
+from ros_rl.learning.rollout import Step, run_episode
+from ros_rl.learning.token_rollout import Request, TokenWorld, run_requests
+from ros_rl.policies.runner import PolicyRunner
+from ros_rl.policies.vla import VlaPolicy
+from ros_rl.robots.spec import load_robot
+from ros_rl.safety.interface import PassThrough
+from ros_rl.safety.stage import SafetyStage
+from ros_rl.sim.task import TaskMonitor
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    return make_task(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="module")
+def world(task):
+    world = TokenWorld(task, load_robot("arm"), copies=3, threads=1)
+    yield world
+    world.close()
+
+
+def requests_of(world, streams, seed=5):
+    start = world.starts([seed])[0]
+    return [Request(start, world.task.instruction, stream) for stream in streams]
+
+
+def test_episodes_of_a_group_start_bit_identical_and_differ_only_by_their_random_numbers(world):
+    traces = run_requests(make_model(), world, requests_of(world, [(1,), (2,), (3,), (1,)]), 1.0)
+    for trace in traces[1:]:
+        assert np.array_equal(trace.images[0], traces[0].images[0])
+        assert np.array_equal(trace.position[0], traces[0].position[0])
+    assert not np.array_equal(traces[0].tokens[0], traces[1].tokens[0])
+    # The fourth ran in another batch than the first, with the same numbers.
+    for name in ("tokens", "position", "images"):
+        assert np.array_equal(getattr(traces[0], name), getattr(traces[3], name)), name
+
+
+def test_a_task_runs_as_behind_the_guard_of_one_robot(task, world):
+    """The same tokens, positions and end as `run_episode` has: decisions see images taken at their own time."""
+    model, robot = make_model(), load_robot("arm")
+    policy = VlaPolicy(make_model(temperature=1.0).to_bundle("b", "random", {}, {}), robot)
+    simulated = GuardedRobot(MujocoRobot(robot, task, cameras=["small"]), Guard(robot))
+    steps: list[Step] = []
+    runner, stage = PolicyRunner(policy, seed=9), SafetyStage(robot, PassThrough())
+    state = run_episode(simulated, runner, stage, 5, 200, TaskMonitor(task, robot), steps.append)
+    simulated.close()
+    (trace,) = run_requests(model, world, requests_of(world, [(9,)]), 1.0)
+    decided = steps[:: model.spec.chunk]
+    assert len(decided) == len(trace.tokens) >= 2
+    for step, position in zip(decided, trace.position, strict=True):
+        assert np.array_equal(step.observation.joint_position, position)
+    assert state is not None
+    assert (state.success, state.truncated) == (trace.success, trace.truncated)
+
+
+def test_an_episode_ends_by_success_or_by_its_time_limit(world):
+    traces = run_requests(make_model(), world, requests_of(world, [(i,) for i in range(6)]), 1.0)
+    for trace in traces:
+        assert trace.success == trace.terminated != trace.truncated
+        assert len(trace.tokens) == len(trace.position) == len(trace.images) >= 1
+    assert all(np.isclose(trace.seconds, 0.6) for trace in traces if trace.truncated)
+
+
+def test_temperature_0_has_no_randomness(world):
+    one, other = run_requests(make_model(), world, requests_of(world, [(1,), (2,)]), 0.0)
+    assert np.array_equal(one.tokens, other.tokens)

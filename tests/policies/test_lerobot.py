@@ -1,0 +1,99 @@
+"""With a stand-in for the package `lerobot` that has the functions which the adapter calls."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from ros_rl.errors import UserError
+from ros_rl.hardware.interface import Observation
+from ros_rl.policies import lerobot
+from ros_rl.policies.actors import load_policy
+from ros_rl.policies.bundle import Bundle
+from ros_rl.policies.interface import ObservationKey, PolicySpec
+from ros_rl.robots.spec import load_robot
+
+ROBOT = load_robot("arm")
+
+
+class FakePolicy:
+    """Gives the state back for each tick, plus the mean of the image and 1 if it is told to go up."""
+
+    def __init__(self, joints):
+        self.config = SimpleNamespace(output_features={"action": SimpleNamespace(shape=(joints,))})
+        self.resets = 0
+
+    def to(self, device):
+        return self
+
+    def eval(self):
+        return self
+
+    def reset(self):
+        self.resets += 1
+
+    def predict_action_chunk(self, batch):
+        offset = batch["observation.images.top"].mean() + float(batch["task"] == ["up"])
+        return (batch["observation.state"][:, None, :8] + offset).repeat(1, 5, 1)
+
+
+@pytest.fixture
+def package(monkeypatch):
+    """Puts the stand-in where `import lerobot` finds it; returns a function that sets how many joints its policy has."""
+    made = {"joints": 8}
+    config = SimpleNamespace(type="act", device="")
+    names = ["lerobot", "lerobot.configs", "lerobot.configs.policies", "lerobot.policies", "lerobot.policies.factory"]
+    modules = {name: ModuleType(name) for name in names}
+    modules["lerobot"].__spec__ = SimpleNamespace(name="lerobot")
+    modules["lerobot.configs.policies"].PreTrainedConfig = SimpleNamespace(from_pretrained=lambda folder, local_files_only: config)
+    factory = modules["lerobot.policies.factory"]
+    cls = SimpleNamespace(from_pretrained=lambda folder, config, local_files_only: FakePolicy(made["joints"]))
+    factory.get_policy_class = lambda kind: {"act": cls}[kind]
+    factory.make_pre_post_processors = lambda config, pretrained_path: (lambda batch: batch, lambda chunk: chunk * 1.0)
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return made
+
+
+def make_bundle(folder):
+    keys = (ObservationKey("joint_position", (len(ROBOT.measured_names),)), ObservationKey("images.front", (4, 6, 3)))
+    spec = PolicySpec("arm", ROBOT.joint_names, (*keys, ObservationKey("instruction", ())), 20.0, 3)
+    return Bundle("theirs", "lerobot", "act", spec, {"folder": str(folder), "cameras": {"front": "top"}})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_text("{}")
+    return tmp_path
+
+
+def test_a_policy_of_lerobot_gives_chunks_for_the_robot(folder, package):
+    policy = load_policy(make_bundle(folder), ROBOT)
+    zero = np.zeros(len(ROBOT.measured_names))
+    image = np.full((4, 6, 3), 51, np.uint8)
+    observation = Observation(1.5, ROBOT.home, zero, zero, images={"front": image})
+    policy.reset(0, "stay")
+    chunk = policy.act(observation)
+    assert chunk.values.shape == (3, 8) and (chunk.dt, chunk.stamp) == (0.05, 1.5)
+    np.testing.assert_allclose(chunk.values[0], np.clip(ROBOT.home[:8] + 0.2, ROBOT.lower, ROBOT.upper), atol=1e-6)
+    policy.reset(0, "up")
+    assert policy.act(observation).values[0, 0] == pytest.approx(1.2, abs=1e-6)
+    assert torch.is_grad_enabled()
+
+
+def test_what_is_no_policy_or_another_robots_is_refused(folder, package):
+    package["joints"] = 6
+    with pytest.raises(UserError, match="gives 6 numbers, the bundle commands 8 joints"):
+        load_policy(make_bundle(folder), ROBOT)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"lacks model.safetensors"):
+        load_policy(make_bundle(folder), ROBOT)
+
+
+def test_without_the_package_it_says_what_to_install(folder, monkeypatch):
+    monkeypatch.setattr(lerobot.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match="pip install lerobot"):
+        load_policy(make_bundle(folder), ROBOT)

@@ -1,0 +1,131 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tiny_backbones
+import torch
+from token_samples import make_model
+
+from ros_rl.errors import UserError
+from ros_rl.hardware.interface import Observation
+from ros_rl.policies.actors import load_policy
+from ros_rl.policies.bundle import load_bundle, save_bundle
+from ros_rl.policies.interface import Policy
+from ros_rl.policies.vla import VlaModel, VlaPolicy, digest, spec_for
+from ros_rl.robots.spec import load_robot
+
+ROBOT = load_robot("arm")
+
+
+def make_observation(stamp=0.0, size=(32, 32), seed=0):
+    draw = np.random.default_rng(seed)
+    zeros = np.zeros(len(ROBOT.measured_names))
+    images = {"small": draw.integers(0, 256, (*size, 3)).astype(np.uint8)}
+    return Observation(stamp, ROBOT.home, zeros, zeros, images=images, instruction="turn left")
+
+
+def save(model, folder):
+    save_bundle(folder, model.to_bundle(folder.name, "random", {"command": "none"}, {}))
+    return folder
+
+
+@pytest.mark.parametrize("family", [None, "paligemma"])
+def test_a_bundle_acts_as_the_model_that_it_was_written_of(family, tmp_path):
+    backbone = tiny_backbones.make(family, tmp_path / "backbone") if family else None
+    model = make_model(backbone=backbone, temperature=1.0)
+    loaded = load_policy(save(model, tmp_path / "vla"), ROBOT)
+    assert isinstance(loaded, Policy) and isinstance(loaded, VlaPolicy)
+    assert digest(loaded.model.network) == digest(model.network)
+    chunks = []
+    for policy in (VlaPolicy(load_bundle(tmp_path / "vla"), ROBOT, model), loaded):
+        policy.reset(3, "turn left")
+        chunks.append(policy.act(make_observation()).values)
+    assert np.array_equal(*chunks)
+    assert chunks[0].shape == (model.spec.chunk, 8) == (40, 8)
+
+
+def test_the_same_seed_gives_the_same_chunks_and_another_one_others(tmp_path):
+    policy = load_policy(save(make_model(temperature=1.0), tmp_path / "vla"), ROBOT)
+    values = []
+    for seed in (1, 1, 2):
+        policy.reset(seed, "turn left")
+        values.append(np.stack([policy.act(make_observation(stamp)).values for stamp in (0.0, 0.2)]))
+    assert np.array_equal(values[0], values[1]) and not np.array_equal(values[0], values[2])
+
+
+def test_a_chunk_goes_on_where_the_last_one_ended(tmp_path):
+    policy = load_policy(save(make_model(temperature=1.0), tmp_path / "vla"), ROBOT)
+    policy.reset(0, "turn left")
+    first = policy.act(make_observation(0.0))
+    assert first.dt == ROBOT.period and np.abs(first.values[0] - ROBOT.home[:8]).max() < 0.1 / 19
+    second = policy.act(make_observation(0.2))
+    steps = np.abs(np.diff(np.concatenate([first.values, second.values]), axis=0))
+    assert steps.max() <= 0.2 / 20 + 1e-9  # waypoints are 20 rows and at most 0.2 rad apart
+    late = policy.act(make_observation(5.0))
+    assert np.abs(late.values[0] - ROBOT.home[:8]).max() < 0.1 / 19  # too long ago: begins at what is measured
+
+
+def test_commands_stay_within_the_joints_limits(tmp_path):
+    model = make_model(temperature=1.0)
+    model.code.ranges.upper[:], model.code.ranges.lower[:] = 50.0, 49.0
+    policy = VlaPolicy(model.to_bundle("wild", "", {}, {}), ROBOT)
+    policy.reset(0, "turn left")
+    assert (policy.act(make_observation()).values <= ROBOT.upper).all()
+
+
+def test_an_image_of_another_size_is_refused(tmp_path):
+    policy = load_policy(save(make_model(), tmp_path / "vla"), ROBOT)
+    policy.reset(0, "turn left")
+    with pytest.raises(UserError, match=r"'images.small' with shape \(32, 32, 3\), the robot gives \(48, 64, 3\)"):
+        policy.act(make_observation(size=(48, 64)))
+
+
+@pytest.mark.parametrize(("text", "message"), [("", "is empty"), ("x" * 10_000, "10000 characters")])
+def test_instructions_that_say_nothing_or_too_much_are_refused(text, message, tmp_path):
+    policy = load_policy(save(make_model(), tmp_path / "vla"), ROBOT)
+    with pytest.raises(UserError, match=message):
+        policy.reset(0, text)
+
+
+def test_a_bundle_of_another_action_space_is_refused(tmp_path):
+    folder = save(make_model(), tmp_path / "vla")
+    with pytest.raises(UserError, match=r"commands the joints joint1.*robot 'ur5' has"):
+        load_policy(folder, load_robot("ur5"))
+    bundle = load_bundle(folder)
+    with pytest.raises(UserError, match=r"'action.lower' has shape"):
+        VlaModel.from_bundle(replace(bundle, tensors={**bundle.tensors, "action.lower": np.zeros(3)}))
+
+
+def test_damaged_bundles_are_refused():
+    bundle = make_model().to_bundle("b", "", {}, {})
+    without = {name: value for name, value in bundle.tensors.items() if name != "network.start"}
+    with pytest.raises(UserError, match=r"no tensor 'network.start'"):
+        VlaModel.from_bundle(replace(bundle, tensors=without))
+    with pytest.raises(UserError, match=r"'network.start' is not finite"):
+        VlaModel.from_bundle(replace(bundle, tensors={**bundle.tensors, "network.start": np.full((2, 32), np.nan, np.float32)}))
+    with pytest.raises(UserError, match=r"has the tensor 'network.more'"):
+        VlaModel.from_bundle(replace(bundle, tensors={**bundle.tensors, "network.more": np.zeros(1)}))
+    with pytest.raises(UserError, match=r"range of 'joint1' is 0 to 0"):
+        VlaModel.from_bundle(replace(bundle, tensors={**bundle.tensors, "action.lower": np.zeros(8), "action.upper": np.zeros(8)}))
+    with pytest.raises(UserError, match="parameter 'ticks'"):
+        VlaModel.from_bundle(replace(bundle, parameters={**bundle.parameters, "ticks": 0}))
+
+
+def test_a_period_that_the_robot_does_not_have_is_refused():
+    with pytest.raises(UserError, match=r"period is 0.0125 s"):
+        spec_for(ROBOT, {"small": (32, 32)}, 2, 0.0125)
+    with pytest.raises(UserError, match="at least one camera"):
+        spec_for(ROBOT, {}, 2, 0.1)
+
+
+def test_confidence_is_reported(tmp_path):
+    policy = load_policy(save(make_model(), tmp_path / "vla"), ROBOT)
+    policy.reset(0, "turn left")
+    assert policy.report() == {}
+    policy.act(make_observation())
+    assert policy.report()["entropy"] == pytest.approx(np.log(256), abs=0.1)
+
+
+def test_networks_with_random_weights_are_the_same_for_the_same_seed():
+    assert digest(make_model(seed=1).network) == digest(make_model(seed=1).network) != digest(make_model(seed=2).network)
+    assert torch.is_grad_enabled()

@@ -4,7 +4,8 @@ Source: Achiam et al., "Constrained Policy Optimization", ICML 2017; the step is
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -119,10 +120,11 @@ class Cpo(CostPpo):
         divergence = self._constrained_update(batch)
         return {**super()._learn(batch), "kl": divergence}
 
-    def _policy_gradient(self, batch: Batch, rows: np.ndarray) -> float:
+    def _policy_gradient(self, batch: Batch, rows: np.ndarray) -> None:
         """Leaves the policy alone while the critic learns."""
-        self._actor_gradient[:], self._log_std_gradient[:] = 0.0, 0.0
-        return 0.0
+
+    def _asked(self) -> dict[str, Any]:
+        return {**super()._asked(), "constraint": asdict(self.constraint)}
 
     def _constrained_update(self, batch: Batch) -> float:
         """Takes the step, shortened until it keeps what it promises, or none; returns the divergence that it brought."""

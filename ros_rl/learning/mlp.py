@@ -39,13 +39,26 @@ class Parameters:
         self._tensor.grad = torch.from_numpy(self.gradient)
         self._adam = torch.optim.Adam([self._tensor], lr=learning_rate, eps=1e-5, fused=True)
 
-    def descend(self, learning_rate: float, max_norm: float = np.inf) -> float:
-        """Takes one step of Adam with the gradient, scaled to `max_norm` if it is longer; returns how long it was."""
+    def descend(self, learning_rate: float, max_norm: float = np.inf, only: slice | None = None) -> float:
+        """Takes one step of Adam with the gradient, scaled to `max_norm` if it is longer; returns how long it was.
+
+        Args:
+            learning_rate: of this step.
+            max_norm: of the gradient.
+            only: parameters that have a gradient; all others stay as they are, and so do their moments: with a gradient of zero Adam
+                would still move them, as it moved them before.
+        """
+        if only is not None:
+            self.gradient[: only.start], self.gradient[only.stop :] = 0.0, 0.0
         norm = float(np.sqrt(np.dot(self.gradient, self.gradient)))
         if norm > max_norm:
             self.gradient *= max_norm / norm
         self._adam.param_groups[0]["lr"] = learning_rate
+        moments = [value.numpy() for value in self._adam.state[self._tensor].values() if value.numel() > 1]
+        before = [] if only is None else [(array, array.copy()) for array in (self.values, *moments)]
         self._adam.step()
+        for array, old in before:
+            array[: only.start], array[only.stop :] = old[: only.start], old[only.stop :]  # type: ignore[union-attr]
         return norm
 
     def state(self) -> dict[str, np.ndarray]:

@@ -9,7 +9,7 @@ its episode, an end by a fall does not, and nothing crosses either.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -119,12 +119,6 @@ class Rollout(NamedTuple):
     ends: np.ndarray
     final: np.ndarray
 
-    def following(self) -> np.ndarray:
-        """Returns the observation after each step, the last one of its episode where that ends, (T, n, o)."""
-        found = np.concatenate([self.observation[1:], self.after[None]])
-        found[tuple(self.ends)] = self.final
-        return found
-
 
 class Batch(NamedTuple):
     """What is learned from; B = T·n steps, see `Rollout`. `target` is what the critic should say."""
@@ -182,16 +176,16 @@ def log_prob_of(action: np.ndarray, mean: np.ndarray, log_std: np.ndarray) -> np
     return found
 
 
-def surrogate(log_prob: np.ndarray, old: np.ndarray, advantage: np.ndarray, clip: float) -> tuple[float, np.ndarray, float]:
-    """Returns PPO's clipped loss -mean(min(q·A, clip(q)·A)), its gradient with respect to `log_prob`, (k,), and the KL divergence.
+def surrogate(log_prob: np.ndarray, old: np.ndarray, advantage: np.ndarray, clip: float) -> tuple[float, np.ndarray, np.ndarray]:
+    """Returns PPO's clipped loss -mean(min(q·A, clip(q)·A)), its gradient with respect to `log_prob`, (k,), and divergences, (k,).
 
-    The divergence from the old policy is estimated by mean(q - 1 - log q).
+    These are q - 1 - log q; their mean over actions of the old policy estimates the KL divergence from it.
     """
     change = log_prob - old
     ratio = np.exp(change)
     plain, clipped = ratio * advantage, np.clip(ratio, 1.0 - clip, 1.0 + clip) * advantage
     weight = np.where(plain <= clipped, -plain, 0.0) / len(ratio)
-    return -float(np.minimum(plain, clipped).mean()), weight, float((ratio - 1.0 - change).mean())
+    return -float(np.minimum(plain, clipped).mean()), weight, ratio - 1.0 - change
 
 
 def through_gaussian(weight: np.ndarray, action: np.ndarray, mean: np.ndarray, log_std: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -277,11 +271,21 @@ class Ppo:
         self.critic = Mlp(self.parameters, middle, shapes[1], draw, 1.0)
         self.log_std, self._log_std_gradient = self.parameters.values[end:], self.parameters.gradient[end:]
         self._actor_gradient = self.parameters.gradient[:middle]
+        self._critic_part = slice(middle, end)
         self.log_std[:] = self.args.log_std
 
     def policy(self, observation: np.ndarray) -> np.ndarray:
-        """Returns the mean actions for observations as the environment gives them, (k, o) to (k, m), within the action space."""
-        return np.clip(self.actor(self.moments(observation)), self.low, self.high)
+        """Returns the mean actions for observations as the environment gives them, (k, o) to (k, m), within the action space.
+
+        Raises:
+            RobotFault: the policy diverged.
+        """
+        return np.clip(self._finite(self.actor(self.moments(observation))), self.low, self.high)
+
+    def _finite(self, actions: np.ndarray) -> np.ndarray:
+        if not np.isfinite(actions).all():
+            raise RobotFault(f"PPO diverged: its actions are not finite after {self.steps} steps (seed {self.seed})")
+        return actions
 
     def iterate(self) -> dict[str, float]:
         """Collects, learns, and returns figures: return (of the episodes that ended; NaN without any), falls, kl, std, critic_loss.
@@ -318,7 +322,7 @@ class Ppo:
         for step in range(steps):
             observation[step], raw[step] = self._seen, self._observation
             mean[step] = self.actor(self._seen)
-            action[step], acted[step], executed = self._choose(mean[step] + noise[step])
+            action[step], acted[step], executed = self._choose(self._finite(mean[step] + noise[step]))
             found, reward[step], terminated[step], truncated[step], info = self.environments.step(np.clip(executed, low, high))
             over = self._end(terminated[step], truncated[step], reward[step], found, info)
             if over.any():
@@ -326,8 +330,6 @@ class Ppo:
                 final.append(self.moments(found[over]))
                 found, info = self.environments.reset(options={"reset_mask": over})
             self._see(found, info, over)
-        if not np.isfinite(mean).all():
-            raise RobotFault(f"PPO diverged: its actions are not finite after {self.steps} steps (seed {self.seed})")
         log_prob = log_prob_of(action, mean, self.log_std)
         log_prob[~acted] = np.nan
         last = np.concatenate(final) if final else np.empty((0, observation.shape[2]), np.float32)
@@ -407,12 +409,15 @@ class Ppo:
         for _ in range(self.args.epochs):
             order = self.streams.generators[1].permutation(len(batch.acted))
             own = order[batch.acted[order]]
-            found = []
+            found = [np.empty(0)]
             for rows, mine in zip(np.array_split(order, parts), np.array_split(own, parts), strict=True):
                 critic_loss = self._critic_gradient(batch.observation[rows], batch.target[rows])
-                found.append(self._policy_gradient(batch, mine))
-                self.parameters.descend(rate, self.args.max_norm)
-            divergence = float(np.mean(found))
+                moved = self._policy_gradient(batch, mine) if mine.size else None
+                self.parameters.descend(rate, self.args.max_norm, self._critic_part if moved is None else None)
+                if moved is not None:
+                    found.append(moved[self._own(mine)])
+            apart = np.concatenate(found)
+            divergence = float(apart.mean()) if apart.size else 0.0
             if divergence > self.args.target_kl:
                 break
         return {"kl": divergence, "critic_loss": critic_loss}
@@ -424,26 +429,34 @@ class Ppo:
         self.critic.backward(values, error * np.float32(self.args.value_weight / len(error)))
         return 0.5 * float(np.mean(error * error))
 
-    def _policy_gradient(self, batch: Batch, rows: np.ndarray) -> float:
-        """Writes the gradient of actor and spread, zero without any rows, and returns the divergence."""
-        if not rows.size:
-            self._actor_gradient[:], self._log_std_gradient[:] = 0.0, -self.args.entropy_weight
-            return 0.0
-        values = self.actor.forward(batch.observation[rows])
-        gradient, divergence = self._surrogate_gradient(batch, rows, values[-1].numpy())
-        self.actor.backward(values, gradient)
-        return divergence
+    def _own(self, rows: np.ndarray) -> np.ndarray:
+        """Returns which of some steps that are learned from have an action of the old policy, whose divergence means something, (k,)."""
+        return np.ones(len(rows), bool)
 
-    def _surrogate_gradient(self, batch: Batch, rows: np.ndarray, mean: np.ndarray) -> tuple[np.ndarray, float]:
-        """Writes the gradient of the spread, and returns that of the means, (k, m), and the divergence."""
+    def _policy_gradient(self, batch: Batch, rows: np.ndarray) -> np.ndarray | None:
+        """Writes the gradient of actor and spread and returns the divergences, (k,); None if both are to stay as they are."""
+        values = self.actor.forward(batch.observation[rows])
+        gradient, divergences = self._surrogate_gradient(batch, rows, values[-1].numpy())
+        self.actor.backward(values, gradient)
+        return divergences
+
+    def _surrogate_gradient(self, batch: Batch, rows: np.ndarray, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Writes the gradient of the spread, and returns that of the means, (k, m), and the divergences, (k,)."""
         action = batch.action[rows]
         log_prob = log_prob_of(action, mean, self.log_std)
-        _, weight, divergence = surrogate(log_prob, batch.log_prob[rows], batch.advantage[rows], self.args.clip)
+        _, weight, divergences = surrogate(log_prob, batch.log_prob[rows], batch.advantage[rows], self.args.clip)
         gradient, self._log_std_gradient[:] = through_gaussian(weight, action, mean, self.log_std)
         self._log_std_gradient -= self.args.entropy_weight  # the entropy of a Gaussian grows with log_std, at the rate 1
-        return gradient, divergence
+        return gradient, divergences
 
     # --- Stopping and going on ----------------------------------------------------------------------------------------------
+
+    def settings(self) -> dict[str, Any]:
+        """Returns everything that was asked for, as JSON holds it; a training goes on with the same alone."""
+        return checkpoint.as_json({"iterations": self.iterations, "seed": self.seed, **self._asked()})
+
+    def _asked(self) -> dict[str, Any]:
+        return {"ppo": asdict(self.args)}
 
     def state(self) -> dict[str, dict[str, np.ndarray]]:
         """Returns everything that the future depends on, between two iterations."""
@@ -454,14 +467,17 @@ class Ppo:
             "environments": self.environments.state(),
             "history": {name: np.array(values) for name, values in self.history.items()},
             "own": {**own, "streams": self.streams.state(), "episodes": np.array(self.episodes).reshape(-1, 5)},
+            "asked": {"settings": checkpoint.packed(self.settings())},
         }
 
     def restore(self, state: Mapping[str, Mapping[str, np.ndarray]]) -> None:
         """Goes back to what `state` returned.
 
         Raises:
+            UserError: it was asked for with other settings.
             ValueError: it is of networks or environments of another size.
         """
+        checkpoint.refuse_other("the checkpoint", checkpoint.unpacked(state["asked"]["settings"]), self.settings())
         own = state["own"]
         if own["_observation"].shape != self._observation.shape:
             raise ValueError(f"the checkpoint holds observations of shape {own['_observation'].shape}, here are {self._observation.shape}")
@@ -486,13 +502,7 @@ class Ppo:
         Raises:
             UserError: it is of another training.
         """
-        arrays, words = checkpoint.load(path)
-        if arrays is not None:
-            try:
-                self.restore(checkpoint.parts_of(arrays))
-            except (KeyError, ValueError) as error:
-                raise UserError(f"{path}: {error}; train anew in another folder") from None
-        return words
+        return checkpoint.resume(path, self.restore)
 
 
 def _check(environments: Environments, copies: int) -> None:

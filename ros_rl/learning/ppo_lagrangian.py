@@ -4,7 +4,8 @@ Source: the PPO-Lagrangian baseline of Ray et al., "Benchmarking Safe Exploratio
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -94,6 +95,9 @@ class LagrangianPpo(CostPpo):
 
     def _learn(self, batch: Batch) -> dict[str, float]:
         return {**super()._learn(batch), "multiplier": self.multiplier}
+
+    def _asked(self) -> dict[str, Any]:
+        return {**super()._asked(), "constraint": asdict(self.constraint)}
 
     def state(self) -> dict[str, dict[str, np.ndarray]]:
         """Returns what `CostPpo.state` returns, and the multiplier."""

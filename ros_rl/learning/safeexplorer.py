@@ -8,7 +8,7 @@ it earned plus the value where it ended; segments that led back into the region 
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -127,10 +127,10 @@ def through_recovery(
 
 def imitation(
     action: np.ndarray, mean: np.ndarray, log_std: np.ndarray, gate: np.ndarray, weight: float
-) -> tuple[float, np.ndarray, np.ndarray]:
-    """Returns -λ/k·Σ w·log π(a) over k recovery steps and its gradient with respect to the means, (k, m), and to `log_std`, zero.
+) -> np.ndarray:
+    """Returns the gradient of -λ/k·Σ w·log π(a) over k recovery steps with respect to the means, (k, m).
 
-    The spread is left alone: imitation would inflate or collapse exploration.
+    It has no part for the spread: imitation would inflate or collapse exploration.
 
     Args:
         action: of the recovery policy, (k, m).
@@ -139,28 +139,8 @@ def imitation(
         gate: w, 1 in segments that led back into the region, else 0, (k,).
         weight: λ.
     """
-    inverse = np.exp(-log_std)
-    log_prob = (-0.5 * ((action - mean) * inverse) ** 2 - log_std - 0.5 * np.log(2.0 * np.pi)).sum(-1)
     share = (-weight / len(gate) * gate).astype(mean.dtype)
-    return float(share @ log_prob), through_gaussian(share, action, mean, log_std)[0], np.zeros_like(log_std)
-
-
-def tanh_log_prob(action: np.ndarray, mean: np.ndarray, log_std: np.ndarray, margin: float = 1e-6) -> np.ndarray:
-    """Returns the log-probability of actions, (k, m) to (k,), under the tanh of a Gaussian, finite at ±1 too.
-
-    For policies that squash their actions; a recovery action may be at the limit, where the density has no finite value.
-
-    Args:
-        action: in [-1, 1], cut to 1 - margin.
-        mean: of the Gaussian before tanh, (k, m).
-        log_std: of the same, (m,).
-        margin: 1e-3 for imitation, whose gradient would else be wild at the limits.
-    """
-    before = np.arctanh(np.clip(action, -1.0 + margin, 1.0 - margin))
-    gaussian = -0.5 * ((before - mean) * np.exp(-log_std)) ** 2 - log_std - 0.5 * np.log(2.0 * np.pi)
-    slope = 2.0 * (np.log(2.0) - before - np.logaddexp(0.0, -2.0 * before))
-    found: np.ndarray = np.maximum(gaussian - slope, -20.0).sum(-1)
-    return found
+    return through_gaussian(share, action, mean, log_std)[0]
 
 
 def exit_rate(outside: np.ndarray, discount: float) -> float:
@@ -293,9 +273,9 @@ class SafeExplorer(Ppo):
             self.counts[name] += int((last & (self._outcomes == outcome)).sum())
         self._starved = 0 if self._chosen.any() else self._starved + 1
         if self._starved:
-            _log.warning("iteration %d has no step inside the region, the %d. in a row", self.iteration, self._starved)
+            _log.warning("iteration %d has no step of the policy, the %d. in a row", self.iteration, self._starved)
         if self._starved >= STARVED:
-            raise RobotFault(f"{STARVED} iterations in a row without a step inside the region (ρ < {self.region:g})")
+            raise RobotFault(f"{STARVED} iterations in a row without a step of the policy: it was never inside the region")
         return rollout
 
     def _inside(self, proposed: np.ndarray) -> np.ndarray:
@@ -340,22 +320,28 @@ class SafeExplorer(Ppo):
         ends = rollout.terminated, rollout.truncated
         return through_recovery(rollout.reward, value, following, self._chosen, *ends, self.args.discount, self.args.trace)
 
-    def _policy_gradient(self, batch: Batch, rows: np.ndarray) -> float:
+    def _own(self, rows: np.ndarray) -> np.ndarray:
+        """Leaves out recovery actions, which are far in the tail of the policy when they are learned from without the mask."""
+        own: np.ndarray = self._chosen.ravel()[rows]
+        return own
+
+    def _policy_gradient(self, batch: Batch, rows: np.ndarray) -> np.ndarray | None:
         """Adds the imitation of as many recovery steps, drawn from all of them."""
         recovered = np.flatnonzero(~self._chosen.ravel())
         if not recovered.size or not self.explorer.imitation:
             return super()._policy_gradient(batch, rows)
-        drawn = self.streams.generators[1].choice(recovered, rows.size or self.args.batch)
+        drawn = self.streams.generators[1].choice(recovered, rows.size)
         values = self.actor.forward(batch.observation[np.concatenate([rows, drawn])])
-        mean, divergence = values[-1].numpy(), 0.0
+        mean = values[-1].numpy()
         gradient = np.empty_like(mean)
-        self._log_std_gradient[:] = -self.args.entropy_weight
-        if rows.size:
-            gradient[: rows.size], divergence = self._surrogate_gradient(batch, rows, mean[: rows.size])
+        gradient[: rows.size], divergences = self._surrogate_gradient(batch, rows, mean[: rows.size])
         gate = self._outcomes.ravel()[drawn] == REENTERED
-        gradient[rows.size :] = imitation(batch.action[drawn], mean[rows.size :], self.log_std, gate, self.explorer.imitation)[1]
+        gradient[rows.size :] = imitation(batch.action[drawn], mean[rows.size :], self.log_std, gate, self.explorer.imitation)
         self.actor.backward(values, gradient)
-        return divergence
+        return divergences
+
+    def _asked(self) -> dict[str, Any]:
+        return {**super()._asked(), "explorer": asdict(self.explorer)}
 
     def state(self) -> dict[str, dict[str, np.ndarray]]:
         """Returns what `Ppo.state` returns, and what is remembered of recovery."""
@@ -366,6 +352,7 @@ class SafeExplorer(Ppo):
     def restore(self, state: Mapping[str, Mapping[str, np.ndarray]]) -> None:
         """Goes back to what `state` returned."""
         super().restore(state)
+        self.region = region_at(max(self.iteration - 1, 0), self.iterations, self.explorer)
         own = state["explorer"]
         self._starved, self._resets, self._resets_outside = (int(own[name]) for name in ("_starved", "_resets", "_resets_outside"))
         self._rho_at_resets = float(own["_rho_at_resets"])

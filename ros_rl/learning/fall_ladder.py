@@ -6,8 +6,8 @@ python -m ros_rl.learning.fall_ladder --env halfcheetah --method full --seed 0
 import json
 import math
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,12 +19,13 @@ from tqdm import tqdm
 from ros_rl import paths
 from ros_rl.errors import RobotFault, UserError, unknown
 from ros_rl.learning import checkpoint
+from ros_rl.learning.checkpoint import as_json, refuse_other
 from ros_rl.learning.cpo import Cpo
 from ros_rl.learning.ppo import Environments, Ppo, PpoArgs
 from ros_rl.learning.ppo_lagrangian import LagrangianPpo
 from ros_rl.learning.recovery import STRENGTHS, RecoveryArgs, RecoveryPolicy, load_recovery, rescue_rate, save_recovery, train_recovery
 from ros_rl.learning.recovery_rl import RecoveryRl
-from ros_rl.learning.safeexplorer import ExplorerArgs, Recovery, SafeExplorer, exit_rate, gap_bound
+from ros_rl.learning.safeexplorer import ExplorerArgs, SafeExplorer, exit_rate, gap_bound
 from ros_rl.learning.training import save_json
 from ros_rl.sim.fall_env import FallEnv, make_fall_env
 
@@ -35,42 +36,61 @@ EVALUATE_EVERY = 10  # iterations
 EVALUATION_EPISODES = 5
 _EVALUATION = 9  # what a seed is for, beside those of `Ppo`
 
-Make = Callable[[Environments, int, int, Any], Ppo]  # from environments, iterations, seed and recovery policy, None if it needs none
+@dataclass(frozen=True)
+class Guard:
+    """A trained recovery policy.
+
+    Attributes:
+        policy: the recovery policy.
+        transitions: that it learned from, see `ros_rl.learning.recovery.Trained`.
+        record: what is told of it: rescue_rate, digest, and what was spent on it before any run (steps, falls).
+    """
+
+    policy: RecoveryPolicy
+    transitions: dict[str, np.ndarray]
+    record: dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Method:
-    """A way to learn.
+class Alone:
+    """A way to learn without a recovery policy.
 
     Attributes:
         label: for tables and figures.
-        make: builds the learner.
-        guarded: whether a recovery policy acts in training.
+        make: builds the learner from settings, environments, iterations and seed.
     """
 
     label: str
-    make: Make
-    guarded: bool = False
+    make: Callable[[PpoArgs, Environments, int, int], Ppo]
 
 
-def _explorer(label: str, **settings: Any) -> Method:
+@dataclass(frozen=True)
+class Guarded:
+    """A way to learn beside a recovery policy.
+
+    Attributes:
+        label: for tables and figures.
+        make: builds the learner from settings, environments, iterations, seed and recovery policy.
+    """
+
+    label: str
+    make: Callable[[PpoArgs, Environments, int, int, Guard], Ppo]
+
+
+def _explorer(label: str, **settings: Any) -> Guarded:
     args = ExplorerArgs(**settings)
-    return Method(label, lambda envs, iterations, seed, recovery: SafeExplorer(PPO, envs, iterations, seed, recovery, args), True)
+    return Guarded(label, lambda *given: SafeExplorer(*given[:-1], given[-1].policy, args))
 
 
-METHODS = {
-    "ppo": Method("PPO", lambda envs, iterations, seed, recovery: Ppo(PPO, envs, iterations, seed)),
+METHODS: dict[str, Alone | Guarded] = {
+    "ppo": Alone("PPO", Ppo),
     "unmasked": _explorer("unmasked", mask=False, analytic=False, imitation=0.0),
     "masked": _explorer("masked", analytic=False, imitation=0.0),
     "masked_value": _explorer("masked, analytic value", imitation=0.0),
     "full": _explorer("SafeExplorer"),
-    "recovery_rl": Method(
-        "Recovery RL style",
-        lambda envs, iterations, seed, recovery: RecoveryRl(PPO, envs, iterations, seed, recovery, ExplorerArgs()),
-        True,
-    ),
-    "lagrangian": Method("PPO-Lagrangian", lambda envs, iterations, seed, recovery: LagrangianPpo(PPO, envs, iterations, seed)),
-    "cpo": Method("CPO", lambda envs, iterations, seed, recovery: Cpo(PPO, envs, iterations, seed)),
+    "recovery_rl": Guarded("Recovery RL style", lambda *given: RecoveryRl(*given[:-1], given[-1].policy, given[-1].transitions)),
+    "lagrangian": Alone("PPO-Lagrangian", LagrangianPpo),
+    "cpo": Alone("CPO", Cpo),
 }
 
 
@@ -112,21 +132,25 @@ class Evaluation:
 
 
 def evaluate(environment: FallEnv, learner: Ppo, seed: list[int]) -> Evaluation:
-    """Runs one episode in every copy; SafeExplorer's recovery policy guards the second half of them."""
-    guarded = type(learner) is SafeExplorer
+    """Runs one episode in every copy; SafeExplorer's recovery policy guards the second half of them.
+
+    Raises:
+        RobotFault: the policy diverged.
+    """
+    guard = learner if type(learner) is SafeExplorer else None
     copies, discount = environment.num_envs, learner.args.discount
-    alone = np.arange(copies) < (copies // 2 if guarded else copies)
+    alone = np.arange(copies) < (copies // 2 if guard else copies)
     starts = [int(number) for number in np.random.SeedSequence(seed).generate_state(int(alone.sum()))]
-    seen, info = environment.reset(seed=starts * 2 if guarded else starts)
+    seen, info = environment.reset(seed=starts * 2 if guard else starts)
     running, largest = np.ones(copies, bool), 0.0
     returns, discounted, fallen, outside = np.zeros(copies), np.zeros(copies), np.zeros(copies, bool), []
     for step in range(EPISODE_STEPS):
         actions = learner.policy(seen)
-        if type(learner) is SafeExplorer:
-            out = info["rho"] >= learner.region
+        if guard:
+            out = info["rho"] >= guard.region
             outside.append(float((np.where(running, out, fallen))[alone].mean()))
             if (helped := out & ~alone & running).any():
-                actions[helped] = learner.recovery(seen[helped])
+                actions[helped] = guard.recovery(seen[helped])
         seen, reward, terminated, truncated, info = environment.step(actions)
         largest = max(largest, float(np.abs(reward[running]).max()))
         returns += running * reward
@@ -138,14 +162,14 @@ def evaluate(environment: FallEnv, learner: Ppo, seed: list[int]) -> Evaluation:
             break
         if over.any():
             seen, info = environment.reset(options={"reset_mask": over})
-    if not guarded:
+    if not guard:
         return Evaluation(float(returns.mean()), *(math.nan,) * 4)
     exits = exit_rate(np.array([*outside, float(fallen[alone].mean())]), discount)
     gap = abs(float(discounted[alone].mean() - discounted[~alone].mean()))
     return Evaluation(float(returns[alone].mean()), float(returns[~alone].mean()), exits, gap, gap_bound(largest, exits, discount))
 
 
-def method_named(name: str) -> Method:
+def method_named(name: str) -> Alone | Guarded:
     """Returns a method.
 
     Raises:
@@ -156,120 +180,209 @@ def method_named(name: str) -> Method:
     return METHODS[name]
 
 
-def recovery_of(env: str, strength: str, folder: Path) -> tuple[RecoveryPolicy, float]:
-    """Returns a recovery policy and its rescue rate from the folder, after training all strengths and writing them there if need be."""
+def read_json(path: Path) -> dict[str, Any]:
+    """Returns what a file holds.
+
+    Raises:
+        UserError: it is no JSON object.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error})") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: holds no JSON object")
+    return found
+
+
+def recovery_of(env: str, strength: str, folder: Path) -> Guard:
+    """Returns a recovery policy from the folder, after training all strengths and writing them there if need be.
+
+    Raises:
+        UserError: the folder holds policies that were trained otherwise, or files that do not belong together.
+    """
     place = folder / env / "recovery.json"
-    make = lambda copies: make_fall_env(env, copies)  # noqa: E731
     if not place.is_file():
-        with tqdm(total=RECOVERY.steps, desc=f"{env} recovery", unit="step", disable=None) as bar:
-            policies, held_out = train_recovery(make, list(STRENGTHS.values()), RECOVERY, 0, bar.update)
-        rates = {}
-        for name, policy in zip(STRENGTHS, policies, strict=True):
-            save_recovery(folder / env / f"recovery_{name}.safetensors", policy)
-            rates[name] = rescue_rate(make, policy, held_out, RECOVERY.region)
-        save_json(place, {"rescue_rate": rates, "snapshots": len(held_out), "steps": RECOVERY.steps})
-    rates = json.loads(place.read_text(encoding="utf-8"))["rescue_rate"]
-    environment = make(1)
+        _train_recovery(env, folder / env)
+    record = read_json(place)
+    refuse_other(str(place), record.get("settings", {}), as_json(asdict(RECOVERY)), "name another --folder")
+    environment = make_fall_env(env, 1)
     sizes = environment.single_observation_space.shape, environment.single_action_space.shape
     environment.close()
     assert sizes[0] is not None and sizes[1] is not None
-    return load_recovery(folder / env / f"recovery_{strength}.safetensors", sizes[0][0], sizes[1][0]), float(rates[strength])
+    path = folder / env / f"recovery_{strength}.safetensors"
+    policy = load_recovery(path, sizes[0][0], sizes[1][0])
+    told = record.get("policies", {}).get(strength, {})
+    if told.get("digest") != policy.digest():
+        raise UserError(f"{path}: is not the policy that {place} tells of; name another --folder")
+    transitions, words = checkpoint.load(path.with_suffix(".npz"))
+    if transitions is None:
+        raise UserError(f"{path.with_suffix('.npz')}: the transitions that the recovery policy learned from are missing ({words})")
+    return Guard(policy, transitions, told)
+
+
+def _train_recovery(env: str, place: Path) -> None:
+    make = lambda copies: make_fall_env(env, copies)  # noqa: E731
+    with tqdm(total=RECOVERY.steps, desc=f"{env} recovery", unit="step", disable=None) as bar:
+        trained = train_recovery(make, list(STRENGTHS.values()), RECOVERY, 0, bar.update)
+    told = {}
+    for name, policy, spent, transitions in zip(STRENGTHS, trained.policies, trained.training, trained.transitions, strict=True):
+        save_recovery(place / f"recovery_{name}.safetensors", policy)
+        checkpoint.save(place / f"recovery_{name}.npz", transitions)
+        told[name] = {
+            "rescue_rate": rescue_rate(make, policy, trained.held_out, RECOVERY.region),
+            "digest": policy.digest(),
+            "steps": trained.collecting.steps + spent.steps,
+            "falls": trained.collecting.falls + spent.falls,
+        }
+    of_snapshots = {"held_out": len(trained.held_out), **trained.collecting._asdict()}
+    save_json(place / "recovery.json", {"policies": told, "snapshots": of_snapshots, "settings": asdict(RECOVERY)})
 
 
 class Run:
     """One method with one seed.
 
     Attributes:
+        asked: everything that the result depends on.
         evaluations: a row for each: steps, falls, stuck episodes, then the values of `Evaluation`.
+        failed: after how many steps and of what the training broke down, None if it did not.
     """
 
-    def __init__(self, env: str, method: str, seed: int, steps: int, recovery: Recovery | None):
+    def __init__(self, env: str, method: str, seed: int, steps: int, guard: Guard | None):
         """Sets it up at step 0.
 
-        Raises:
-            UserError: there is no such method or environment, or a number is out of range.
+        Args:
+            env: environment.
+            method: of `METHODS`.
+            seed: of the run.
+            steps: of all copies together, at least.
+            guard: the recovery policy, None for methods without.
         """
-        if seed < 0 or steps < 1:
-            raise UserError(f"--seed must not be negative and --steps be at least 1, got {seed} and {steps}")
-        self.seed, self.iterations = seed, -(-steps // (PPO.copies * PPO.rollout))
-        chosen = method_named(method)
-        self.learner = chosen.make(make_fall_env(env, PPO.copies, EPISODE_STEPS), self.iterations, seed, recovery)
+        self.seed, self.iterations = seed, _iterations(steps)
+        chosen, environments = method_named(method), make_fall_env(env, PPO.copies, EPISODE_STEPS)
+        if isinstance(chosen, Guarded):
+            assert guard is not None
+            self.learner = chosen.make(PPO, environments, self.iterations, seed, guard)
+        else:
+            self.learner = chosen.make(PPO, environments, self.iterations, seed)
         copies = EVALUATION_EPISODES * (2 if type(self.learner) is SafeExplorer else 1)
         self._evaluation = make_fall_env(env, copies, EPISODE_STEPS)
+        every = {"episode_steps": EPISODE_STEPS, "every": EVALUATE_EVERY, "episodes": EVALUATION_EPISODES}
+        told = {"env": env, "method": method, "seed": seed, "steps": steps, "evaluation": every, "settings": self.learner.settings()}
+        self.asked = {**told, "recovery": guard and guard.record["digest"]}
         self.evaluations: list[list[float]] = []
+        self.failed: dict[str, Any] | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.failed is not None or self.learner.iteration >= self.iterations
 
     def step(self) -> None:
-        """Does one iteration; evaluates before the first, every tenth and the last."""
-        if not self.evaluations:
-            self._evaluate()
-        self.learner.iterate()
-        if self.learner.iteration % EVALUATE_EVERY == 0 or self.learner.iteration == self.iterations:
-            self._evaluate()
+        """Does one iteration; evaluates before the first, every tenth and the last. A fault ends the run and is remembered."""
+        try:
+            if not self.evaluations:
+                self._evaluate()
+            self.learner.iterate()
+            if self.learner.iteration % EVALUATE_EVERY == 0 or self.learner.iteration == self.iterations:
+                self._evaluate()
+        except RobotFault as fault:
+            self.failed = {"steps": self.learner.steps, "reason": str(fault)}
+            self._note((math.nan,) * 5)
 
     def _evaluate(self) -> None:
+        found = evaluate(self._evaluation, self.learner, [self.seed, _EVALUATION, self.learner.iteration])
+        self._note((found.alone, found.mixed, found.exits, found.gap, found.bound))
+
+    def _note(self, found: Sequence[float]) -> None:
         learner = self.learner
-        found = evaluate(self._evaluation, learner, [self.seed, _EVALUATION, learner.iteration])
         stuck = learner.counts["stuck"] if isinstance(learner, SafeExplorer) else 0
-        row = learner.steps, learner.falls, stuck, found.alone, found.mixed, found.exits, found.gap, found.bound
-        self.evaluations.append([float(value) for value in row])
+        self.evaluations.append([float(value) for value in (learner.steps, learner.falls, stuck, *found)])
 
     def save(self, path: Path) -> None:
         """Writes a checkpoint; the one before is kept."""
-        checkpoint.save(path, checkpoint.flattened({**self.learner.state(), "ladder": {"evaluations": np.array(self.evaluations)}}))
+        own = {"evaluations": np.array(self.evaluations), "asked": checkpoint.packed(self.asked)}
+        checkpoint.save(path, checkpoint.flattened({**self.learner.state(), "run": own}))
 
-    def resume(self, path: Path) -> str:
-        """Goes on from the newest whole checkpoint, or from zero, and returns in words which."""
-        words = self.learner.resume(path)
-        arrays, _ = checkpoint.load(path)
-        if arrays is not None:
-            self.evaluations = arrays["ladder/evaluations"].tolist()
-        return words
+    def restore(self, parts: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+        """Goes back to what was saved.
+
+        Raises:
+            UserError: it is of another run.
+        """
+        refuse_other("the checkpoint", checkpoint.unpacked(parts["run"]["asked"]), self.asked)
+        self.learner.restore(parts)
+        self.evaluations = parts["run"]["evaluations"].tolist()
+
+    def result(self) -> dict[str, Any]:
+        """Returns everything that was measured."""
+        columns = ["steps", "falls", "stuck", "return", "return_mixed", "exit_rate", "gap", "gap_bound"]
+        return {
+            "asked": self.asked,
+            "failed": self.failed,
+            "steps": self.learner.steps,
+            "columns": columns,
+            "evaluations": [_without_nan(row) for row in self.evaluations],
+            "history": {name: _without_nan(values) for name, values in self.learner.history.items()},
+        }
+
+
+def _without_nan(values: Sequence[float]) -> list[float | None]:
+    """JSON has no NaN."""
+    return [None if math.isnan(value) else value for value in values]
+
+
+def _iterations(steps: int) -> int:
+    return -(-steps // (PPO.copies * PPO.rollout))
+
+
+def place_of(env: str, method: str, seed: int, recovery: str, folder: Path) -> Path:
+    """Returns where a run's files are, without their suffix. A method without recovery has one place whatever the strength."""
+    return folder / env / (recovery if isinstance(method_named(method), Guarded) else "alone") / f"{method}_{seed}"
 
 
 def train(env: str, method: str, seed: int, steps: int, recovery: str, folder: Path, bar: bool = True) -> dict[str, Any]:
     """Trains, or goes on training, or reads what was trained before.
 
-    Leaves <folder>/<env>/<recovery>/<method>_<seed>.json with the result and .safetensors with the policy; checkpoints are there until
-    then.
+    Leaves the result in a .json and the networks in a .safetensors at `place_of`; checkpoints are there until then. A training that
+    broke down is a result too.
 
     Raises:
         UserError: the arguments are out of range, or the folder holds something else under these names.
-        RobotFault: the training broke down.
     """
-    method_named(method)
+    chosen, place = method_named(method), place_of(env, method, seed, recovery, folder)
+    if seed < 0 or steps < 1:
+        raise UserError(f"--seed must not be negative and --steps be at least 1, got {seed} and {steps}")
     make_fall_env(env, 1).close()
-    place = folder / env / recovery / f"{method}_{seed}"
     done, kept = place.with_suffix(".json"), place.with_suffix(".npz")
+    guard = recovery_of(env, recovery, folder) if isinstance(chosen, Guarded) else None
+    run = Run(env, method, seed, steps, guard)
     if done.is_file():
-        result: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
-        if result["asked"] != steps:
-            raise UserError(f"{done}: holds a run of {result['asked']} steps, asked for are {steps}; name another --folder")
-        return result
-    policy, rate = recovery_of(env, recovery, folder) if METHODS[method].guarded else (None, None)
-    run = Run(env, method, seed, steps, policy)
-    print(f"{env} {method} {seed}: {run.resume(kept)}", file=sys.stderr)
-    learner = run.learner
-    progress = tqdm(total=run.iterations, initial=learner.iteration, desc=f"{env} {method} {seed}", disable=None if bar else True)
-    with progress:
-        while learner.iteration < run.iterations:
+        result = read_json(done)
+        refuse_other(str(done), result.get("asked", {}), run.asked, "name another --folder")
+    else:
+        print(f"{env} {method} {seed}: {checkpoint.resume(kept, run.restore)}", file=sys.stderr)
+        _finish(run, kept, bar)
+        paths.write_atomically(place.with_suffix(".safetensors"), save(_networks(run.learner)))
+        save_json(done, result := run.result())
+        for path in (kept, checkpoint.previous(kept)):
+            path.unlink(missing_ok=True)
+    return {**result, "guard": guard and guard.record}
+
+
+def _finish(run: Run, kept: Path, bar: bool) -> None:
+    learner, name = run.learner, f"{run.asked['env']} {run.asked['method']} {run.seed}"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tqdm(total=run.iterations, initial=learner.iteration, desc=name, disable=None if bar else True) as progress:
+        while not run.over:
             run.step()
             progress.update()
-            if learner.iteration % EVALUATE_EVERY == 0:
+            if learner.iteration % EVALUATE_EVERY == 0 and not run.failed:
                 run.save(kept)
-    networks: dict[str, np.ndarray] = {
-        "parameters": learner.parameters.values,
-        "mean": learner.moments.mean,
-        "variance": learner.moments.variance,
-    }
-    paths.write_atomically(place.with_suffix(".safetensors"), save(networks))
-    history = {name: [None if math.isnan(value) else value for value in values] for name, values in learner.history.items()}
-    evaluations = [[None if math.isnan(value) else value for value in row] for row in run.evaluations]
-    columns = ["steps", "falls", "stuck", "return", "return_mixed", "exit_rate", "gap", "gap_bound"]
-    asked = {"env": env, "method": method, "seed": seed, "asked": steps, "recovery": recovery, "rescue_rate": rate}
-    save_json(done, {**asked, "steps": learner.steps, "columns": columns, "evaluations": evaluations, "history": history})
-    for path in (kept, checkpoint.previous(kept)):
-        path.unlink(missing_ok=True)
-    return json.loads(done.read_text(encoding="utf-8"))
+
+
+def _networks(learner: Ppo) -> dict[str, np.ndarray]:
+    return {"parameters": learner.parameters.values, "mean": learner.moments.mean, "variance": learner.moments.variance}
 
 
 def main(words: list[str]) -> int:
@@ -280,12 +393,15 @@ def main(words: list[str]) -> int:
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
-    except RobotFault as error:
+    except OSError as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("stopped; the same command goes on from the last checkpoint", file=sys.stderr)
         return 130
+    if failed := result["failed"]:
+        print(f"failed at step {failed['steps']}: {failed['reason']}", file=sys.stderr)
+        return 1
     last = dict(zip(result["columns"], result["evaluations"][-1], strict=True))
     print(f"return {last['return']:.0f} after {last['steps']:.0f} steps, {last['falls']:.0f} falls, {last['stuck']:.0f} stuck")
     return 0

@@ -3,10 +3,11 @@
 Any function of the observation can be a recovery policy; what is trained here is the mean of a SAC policy, tanh of a small network.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -63,6 +64,20 @@ class RecoveryPolicy:
     mean: np.ndarray
     spread: np.ndarray
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Returns everything that it is made of, by name."""
+        arrays = {"mean": self.mean, "spread": self.spread}
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            arrays |= {f"weight{layer}": np.ascontiguousarray(weight), f"bias{layer}": np.ascontiguousarray(bias)}
+        return arrays
+
+    def digest(self) -> str:
+        """Returns a hash of its numbers that only a policy equal bit for bit has."""
+        digest = hashlib.sha256()
+        for name, value in sorted(self.arrays().items()):
+            digest.update(f"{name}{value.shape}".encode() + value.astype("<f8").tobytes())
+        return digest.hexdigest()[:16]
+
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         """Returns actions within [-1, 1], (k, o) to (k, m)."""
         values = (observation - self.mean) / self.spread
@@ -71,8 +86,34 @@ class RecoveryPolicy:
         return np.tanh(values @ self.weights[-1] + self.biases[-1])
 
 
-def collect_snapshots(environment: FallEnv, count: int, region: float, seed: int) -> np.ndarray:
-    """Returns simulation states on the way to a fall, (count, nstate), with ρ from 0.8·region to 0.95.
+class Spent(NamedTuple):
+    """What something cost: environment steps and falls."""
+
+    steps: int
+    falls: int
+
+
+class Trained(NamedTuple):
+    """Recovery policies and what was spent on them.
+
+    Attributes:
+        policies: one for each price of actions.
+        held_out: 200 snapshots that they have not seen, (200, nstate), for `rescue_rate`.
+        collecting: spent on snapshots, once for all policies.
+        training: spent on each policy.
+        transitions: what each policy learned from, in the order in which it came: observation (k, o) as the environment gives it, action
+            (k, m), terminated (k,) and next_observation (k, o).
+    """
+
+    policies: list[RecoveryPolicy]
+    held_out: np.ndarray
+    collecting: Spent
+    training: list[Spent]
+    transitions: list[dict[str, np.ndarray]]
+
+
+def collect_snapshots(environment: FallEnv, count: int, region: float, seed: int) -> tuple[np.ndarray, Spent]:
+    """Returns simulation states on the way to a fall, (count, nstate), with ρ from 0.8·region to 0.95, and what they cost.
 
     The copies take smooth random actions and are pushed now and then; each gives a state when its ρ first reaches a level drawn for
     it, and starts anew.
@@ -83,11 +124,13 @@ def collect_snapshots(environment: FallEnv, count: int, region: float, seed: int
     levels = draw.uniform(_CALM * region, _WORST, copies)
     root = 3 if environment.copies.mj.nq == environment.copies.mj.nv else 6  # degrees of freedom that are no joints
     found: list[np.ndarray] = []
+    steps = falls = 0
     while len(found) < count:
         actions = 0.9 * actions + 0.44 * draw.standard_normal(actions.shape)
         pushed = np.flatnonzero(draw.random(copies) < 0.05)
         environment.copies.qvel[pushed, :root] += 2.0 * draw.standard_normal((len(pushed), root))
         _, _, terminated, truncated, info = environment.step(np.clip(actions, -1.0, 1.0))
+        steps, falls = steps + copies, falls + int(terminated.sum())
         caught = (info["rho"] >= levels) & (info["rho"] <= _WORST)
         found.extend(environment.copies.snapshot(np.flatnonzero(caught)))
         over = caught | terminated | truncated
@@ -95,7 +138,7 @@ def collect_snapshots(environment: FallEnv, count: int, region: float, seed: int
             environment.reset(options={"reset_mask": over})
             actions[over] = 0.0
             levels[over] = draw.uniform(_CALM * region, _WORST, int(over.sum()))
-    return np.stack(found[:count])
+    return np.stack(found[:count]), Spent(steps, falls)
 
 
 def start_from(environment: FallEnv, copies: np.ndarray, states: np.ndarray) -> np.ndarray:
@@ -125,7 +168,7 @@ def train_recovery(
     args: RecoveryArgs,
     seed: int,
     progress: Callable[[int], object] = lambda steps: None,
-) -> tuple[list[RecoveryPolicy], np.ndarray]:
+) -> Trained:
     """Trains one policy for each price of actions, side by side.
 
     Args:
@@ -134,11 +177,10 @@ def train_recovery(
         args: settings.
         seed: of snapshots and training.
         progress: called with the number of steps that each policy has just done.
-
-    Returns:
-        the policies, and 200 snapshots that they have not seen, for `rescue_rate`.
     """
-    states = collect_snapshots(make(64), args.snapshots + 200, args.region, seed)
+    collector = make(64)
+    states, collecting = collect_snapshots(collector, args.snapshots + 200, args.region, seed)
+    collector.close()
     states, held_out = states[: args.snapshots], states[args.snapshots :]
     runs, copies = len(prices), args.copies
     environment, streams = make(runs * copies), Streams([[seed, run] for run in range(runs)])
@@ -151,7 +193,7 @@ def train_recovery(
     replay = Replay(
         runs, args.steps, {"observation": len(mean), "action": actions, "reward": 0, "terminated": 0, "next_observation": len(mean)}
     )
-    age = np.zeros(len(everyone), int)
+    age, falls = np.zeros(len(everyone), int), np.zeros(runs, int)
     nothing = torch.zeros(1)
     with one_thread():
         for step in range(args.steps // copies):
@@ -173,6 +215,7 @@ def train_recovery(
             for copy in range(copies):
                 replay.add(**{name: values[copy::copies] for name, values in parts.items()})
             age += 1
+            falls += terminated.reshape(runs, copies).sum(axis=1)
             if (over := np.flatnonzero(terminated | truncated | (age >= EPISODE))).size:
                 following = start_from(environment, over, states[draw.integers(len(states), size=len(over))])
                 age[over] = 0
@@ -182,7 +225,16 @@ def train_recovery(
                     _update(sac, replay, streams)
             progress(copies)
     environment.close()
-    return [_policy_of(sac, run, mean, spread) for run in range(runs)], held_out
+    policies = [_policy_of(sac, run, mean, spread) for run in range(runs)]
+    spent = [Spent(len(replay), int(count)) for count in falls]
+    return Trained(policies, held_out, collecting, spent, [_transitions(replay, run, mean, spread) for run in range(runs)])
+
+
+def _transitions(replay: Replay, run: int, mean: np.ndarray, spread: np.ndarray) -> dict[str, np.ndarray]:
+    parts = replay.parts(run)
+    for name in ("observation", "next_observation"):
+        parts[name] = (parts[name] * spread + mean).astype(np.float32)
+    return {name: parts[name] for name in ("observation", "action", "terminated", "next_observation")}
 
 
 def _update(sac: Sac, replay: Replay, streams: Streams) -> None:
@@ -236,11 +288,8 @@ def rescue_rate(make: Callable[[int], FallEnv], recovery: Recovery, states: np.n
 
 def save_recovery(path: Path, policy: RecoveryPolicy) -> None:
     """Writes a policy as safetensors."""
-    arrays: dict[str, np.ndarray] = {"mean": policy.mean, "spread": policy.spread}
-    for layer, (weight, bias) in enumerate(zip(policy.weights, policy.biases, strict=True)):
-        arrays |= {f"weight{layer}": np.ascontiguousarray(weight), f"bias{layer}": np.ascontiguousarray(bias)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    paths.write_atomically(path, save(arrays))
+    paths.write_atomically(path, save(policy.arrays()))
 
 
 def load_recovery(path: Path, observations: int, actions: int) -> RecoveryPolicy:

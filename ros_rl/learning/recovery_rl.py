@@ -1,16 +1,19 @@
 """PPO beside a recovery policy that a learned risk calls, in the style of Recovery RL.
 
 Implemented from a description of Thananjeyan et al., "Recovery RL: Safe Reinforcement Learning with Learned Recovery Zones", RA-L
-2021. The policy learns from the actions that it proposed, as if they had been executed, also where the recovery policy acted.
+2021. The risk is learned first from transitions with falls in them, those that the recovery policy has learned from, then goes on
+with what is collected. The policy learns from the actions that it proposed, as if they had been executed, also where the recovery
+policy acted.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
-from ros_rl.learning.mlp import Mlp, Parameters
-from ros_rl.learning.ppo import Batch, Environments, PpoArgs, Rollout
+from ros_rl.learning.mlp import Mlp, Parameters, one_thread
+from ros_rl.learning.ppo import Batch, Environments, Moments, PpoArgs, Rollout
 from ros_rl.learning.safeexplorer import ExplorerArgs, Recovery, SafeExplorer
 
 
@@ -24,6 +27,8 @@ class RiskArgs:
     """Risk of the proposed action above which the recovery policy acts."""
     epochs: int = 4
     """How often the critic of the risk goes through what was collected."""
+    first_epochs: int = 20
+    """How often it goes through the first transitions, before anything is collected."""
 
 
 def risk_targets(fell: np.ndarray, next_risk: np.ndarray, discount: float) -> np.ndarray:
@@ -33,7 +38,12 @@ def risk_targets(fell: np.ndarray, next_risk: np.ndarray, discount: float) -> np
 
 
 class RecoveryRl(SafeExplorer):
-    """PPO, with a critic of the risk that decides who acts."""
+    """PPO, with a critic of the risk that decides who acts.
+
+    Attributes:
+        risk_critic: Q of a fall, of normalised observation and action.
+        risk_moments: what it normalises with, of the first transitions.
+    """
 
     def __init__(
         self,
@@ -42,61 +52,100 @@ class RecoveryRl(SafeExplorer):
         iterations: int,
         seed: int,
         recovery: Recovery,
-        explorer: ExplorerArgs,
+        first: Mapping[str, np.ndarray],
+        explorer: ExplorerArgs | None = None,
         risk: RiskArgs | None = None,
     ):
-        """Starts without a notion of risk; of `explorer`, `stuck_after` alone has a meaning here."""
+        """Learns the risk from the first transitions, see `ros_rl.learning.recovery.Trained`.
+
+        Of `explorer`, `stuck_after` alone has a meaning here.
+        """
         self.risk = risk or RiskArgs()
-        unbiased = ExplorerArgs(explorer.start_region, explorer.max_region, explorer.ramp, 0.0, explorer.stuck_after, False, False)
-        super().__init__(args, environments, iterations, seed, recovery, unbiased)
-        self._executed = np.zeros((args.rollout, args.copies, len(self.low)), np.float32)
+        found = explorer or ExplorerArgs()
+        alone = ExplorerArgs(found.start_region, found.max_region, found.ramp, 0.0, found.stuck_after, False, False)
+        super().__init__(args, environments, iterations, seed, recovery, alone)
+        observations, actions = environments.single_observation_space.shape, len(self.low)
+        assert observations is not None
+        self._executed = np.zeros((args.rollout, args.copies, actions))
+        self._following = np.zeros((args.rollout, args.copies, *observations))
+        self.risk_moments.update(first["observation"])
+        with one_thread():
+            parts = (first[name] for name in ("observation", "action", "terminated", "next_observation"))
+            self._learn_risk(*parts, self.risk.first_epochs, args.learning_rate)
 
     def _build(self, observations: int, actions: int, draw: np.random.Generator) -> None:
         super()._build(observations, actions, draw)
         shape = [observations + actions, *self.args.hidden, 1]
         self.risk_parameters = Parameters(Mlp.size_of(shape), self.args.learning_rate)
         self.risk_critic = Mlp(self.risk_parameters, 0, shape, draw, 0.01)
+        self.risk_moments = Moments(observations)
+
+    def _inputs(self, observation: np.ndarray, action: np.ndarray) -> np.ndarray:
+        """Returns what the critic of the risk sees, float32 (k, o + m)."""
+        return np.concatenate([self.risk_moments(observation), np.clip(action, self.low, self.high)], axis=1, dtype=np.float32)
 
     def _inside(self, proposed: np.ndarray) -> np.ndarray:
-        risk = self.risk_critic(np.concatenate([self._seen, np.clip(proposed, self.low, self.high)], axis=1))[:, 0]
-        return np.asarray(risk <= self.risk.threshold)
+        return np.asarray(self.risk_critic(self._inputs(self._observation, proposed))[:, 0] <= self.risk.threshold)
 
     def _returned(self, rho: np.ndarray) -> np.ndarray:
         return np.zeros(len(rho), bool)  # the next proposed action decides, not the state
 
+    def _refuse_resets_outside(self, rho: np.ndarray) -> None:
+        """Has nothing against any: the region plays no part."""
+
     def _choose(self, proposed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         _, acted, executed = super()._choose(proposed)
-        self._executed[self._step] = np.clip(executed, self.low, self.high)
+        self._executed[self._step] = executed
         return proposed, acted, executed
 
-    def _estimate(self, rollout: Rollout) -> tuple[np.ndarray, np.ndarray]:
+    def _end(
+        self, terminated: np.ndarray, truncated: np.ndarray, reward: np.ndarray, observation: np.ndarray, info: Mapping[str, Any]
+    ) -> np.ndarray:
+        self._following[self._step] = observation
+        return super()._end(terminated, truncated, reward, observation, info)
+
+    def _collect(self) -> Rollout:
         """Remembers what the risk learns from."""
-        self._taken = np.concatenate([rollout.observation, self._executed], axis=2).reshape(-1, self.risk_critic.sizes[0])
-        self._following = rollout.following().reshape(-1, rollout.observation.shape[2])
-        self._fell = rollout.terminated.ravel().astype(np.float32)
-        return super()._estimate(rollout)
+        rollout = super()._collect()
+        parts = rollout.raw, self._executed, rollout.terminated, self._following
+        self._collected = [part.reshape(-1, *part.shape[2:]) for part in parts]
+        return rollout
 
     def _learn(self, batch: Batch) -> dict[str, float]:
         """Learns the risk too, from executed actions, with those that the policy now takes afterwards."""
         figures = super()._learn(batch)
-        mean = np.clip(self.actor.forward(self._following)[-1].numpy(), self.low, self.high)
-        ahead = np.concatenate([self._following, mean], axis=1)
-        for _ in range(self.risk.epochs):
-            next_risk = self.risk_critic.forward(ahead)[-1].numpy()[:, 0]
-            targets = risk_targets(self._fell, next_risk, self.risk.discount)
+        rate = self.args.learning_rate * (1.0 - self.iteration / self.iterations)
+        return {**figures, "risk_loss": self._learn_risk(*self._collected, self.risk.epochs, rate)}
+
+    def _learn_risk(
+        self, observation: np.ndarray, action: np.ndarray, fell: np.ndarray, following: np.ndarray, epochs: int, rate: float
+    ) -> float:
+        """Descends on k transitions and returns the last loss; the policy's mean is what is done after each of them."""
+        taken = self._inputs(observation, action)
+        ahead = self._inputs(following, self.actor.forward(self.moments(following))[-1].numpy())
+        fell = fell.astype(np.float32)
+        for _ in range(epochs):
+            targets = risk_targets(fell, self.risk_critic.forward(ahead)[-1].numpy()[:, 0], self.risk.discount)
             order = self.streams.generators[1].permutation(len(targets))
             for rows in np.array_split(order, -(-len(order) // self.args.batch)):
-                values = self.risk_critic.forward(self._taken[rows])
+                values = self.risk_critic.forward(taken[rows])
                 error = values[-1].numpy() - targets[rows, None].astype(np.float32)
                 self.risk_critic.backward(values, error / np.float32(len(rows)))
-                self.risk_parameters.descend(self.args.learning_rate, self.args.max_norm)
-        return {**figures, "risk_loss": 0.5 * float(np.mean(error * error))}
+                self.risk_parameters.descend(rate, self.args.max_norm)
+        return 0.5 * float(np.mean(error * error))
+
+    def _own(self, rows: np.ndarray) -> np.ndarray:
+        return np.ones(len(rows), bool)  # what is learned from was proposed by the policy, at every step
+
+    def _asked(self) -> dict[str, Any]:
+        return {**super()._asked(), "risk": asdict(self.risk)}
 
     def state(self) -> dict[str, dict[str, np.ndarray]]:
         """Returns what `SafeExplorer.state` returns, and the risk."""
-        return {**super().state(), "risk": self.risk_parameters.state()}
+        return {**super().state(), "risk": self.risk_parameters.state(), "risk_moments": self.risk_moments.state()}
 
     def restore(self, state: Mapping[str, Mapping[str, np.ndarray]]) -> None:
         """Goes back to what `state` returned."""
         super().restore(state)
         self.risk_parameters.restore(state["risk"])
+        self.risk_moments.restore(state["risk_moments"])

@@ -69,6 +69,11 @@ class Replay:
         parts = torch.split(drawn, self._columns, dim=-1)
         return {name: part if width else part[..., 0] for (name, width), part in zip(self.widths.items(), parts, strict=True)}
 
+    def parts(self, run: int) -> dict[str, np.ndarray]:
+        """Returns all transitions of a run, the oldest first unless newer ones have overwritten it: name to (k, width), (k,) for 0."""
+        split = np.split(self._data[run, : len(self)], np.cumsum(self._columns)[:-1], axis=1)
+        return {name: part if width else part[:, 0] for (name, width), part in zip(self.widths.items(), split, strict=True)}
+
     def state(self) -> dict[str, np.ndarray]:
         """Returns what is stored."""
         return {"data": self._data[:, : len(self)], "count": np.array(self.count)}

@@ -36,6 +36,7 @@ EVALUATE_EVERY = 10  # iterations
 EVALUATION_EPISODES = 5
 _EVALUATION = 9  # what a seed is for, beside those of `Ppo`
 
+
 @dataclass(frozen=True)
 class Guard:
     """A trained recovery policy.

@@ -1,6 +1,8 @@
 """Turns what `ros_rl.learning.fall_ladder` has trained into one table, its claims and its figure."""
 
 import itertools
+import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from ros_rl.errors import UserError
-from ros_rl.learning.fall_ladder import METHODS, method_named, train
+from ros_rl.learning.fall_ladder import METHODS, method_named, place_of, train
 from ros_rl.learning.statistics import bootstrap_interval, interquartile_mean
 from ros_rl.learning.training import save_json
 
-_PASSED = 0.8  # of the best mean final return is the threshold
+_PASSED = 0.8  # of the best mean final return is the threshold, of one above zero
 _FALLS = {"halfcheetah": 10.0, "ant": 10.0}  # how many times fewer falls than PPO are claimed
+_RETURN = 0.95  # of PPO's final return is claimed
 _NOISE = 1.2  # by which the order of the ladder may be off
 
 
@@ -23,20 +26,26 @@ def bench(
     """Trains what is missing and writes <folder>/<env>_<recovery>.json and .png; returns the table and the files.
 
     Raises:
-        UserError: a name or number is wrong, or nothing is trained where nothing shall be.
+        UserError: a name or number is wrong, nothing is trained where nothing shall be, or what was trained is not comparable.
     """
     names = list(methods) or list(METHODS)
     for name in names:
         method_named(name)
-    if seeds < 1:
-        raise UserError(f"--seeds must be at least 1, got {seeds}")
-    place = folder / env / recovery
+    if seeds < 1 or steps < 1:
+        raise UserError(f"--seeds and --steps must be at least 1, got {seeds} and {steps}")
     if only_trained:
-        names = [name for name in names if all((place / f"{name}_{seed}.json").is_file() for seed in range(seeds))]
-        if not names:
-            raise UserError(f"{place} holds no method with {seeds} finished runs; run it without --only-trained")
+        done = [
+            name
+            for name in names
+            if all(place_of(env, name, seed, recovery, folder).with_suffix(".json").is_file() for seed in range(seeds))
+        ]
+        if not done:
+            raise UserError(f"{folder / env} holds no method with {seeds} finished runs; run it without --only-trained")
+        if left := [name for name in names if name not in done]:
+            print(f"left out, for not all of their {seeds} runs are finished: {', '.join(left)}", file=sys.stderr)
+        names = done
     runs = {name: [train(env, name, seed, steps, recovery, folder) for seed in range(seeds)] for name in names}
-    table = summary(env, runs)
+    table = summary(env, recovery, runs)
     files = [folder / f"{env}_{recovery}.json", folder / f"{env}_{recovery}.png"]
     save_json(files[0], table)
     _draw(env, runs, table, files[1])
@@ -50,21 +59,29 @@ def _column(run: dict[str, Any], name: str) -> np.ndarray:
 def falls_until(run: dict[str, Any], threshold: float) -> tuple[float, bool]:
     """Returns falls and stuck episodes until the return of the policy alone first reaches the threshold, and whether it ever does.
 
-    A run that never does counts all of them.
+    A run that never does counts all of them, and so does one that broke down, whatever it had reached before.
     """
     falls = _column(run, "falls") + _column(run, "stuck")
     passed = np.flatnonzero(_column(run, "return") >= threshold)
-    return (float(falls[passed[0]]), True) if passed.size else (float(falls[-1]), False)
+    return (float(falls[passed[0]]), True) if passed.size and not run["failed"] else (float(falls[-1]), False)
 
 
-def summary(env: str, runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Returns the table: each figure with its runs one by one, their interquartile mean and its 95 % bootstrap interval.
+def final_return(run: dict[str, Any]) -> float:
+    """Returns what the last evaluation found, the last before its breakdown for a run that broke down; NaN if there was none."""
+    returns = _column(run, "return")
+    known = returns[np.isfinite(returns)]
+    return float(known[-1]) if known.size else math.nan
 
-    `threshold` is 80 % of the best mean final return of a method. Falls count episodes that got stuck as well.
+
+def summary(env: str, recovery: str, runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Returns the table: each figure with its runs one by one, their median, interquartile mean and its 95 % bootstrap interval.
+
+    `threshold` is the best mean final return of a method less a fifth of its size. Falls count episodes that got stuck as well.
+    `guard` is what the recovery policy came to and what was spent on it before the runs, which no run counts.
     """
-    final = {name: [_column(run, "return")[-1] for run in found] for name, found in runs.items()}
-    threshold = _PASSED * max(float(np.mean(values)) for values in final.values())
-    some = next(iter(runs.values()))[0]
+    final = {name: [final_return(run) for run in found] for name, found in runs.items()}
+    best = max(float(np.nanmean(values)) for values in final.values())
+    threshold = best - (1.0 - _PASSED) * abs(best)
     rows = {}
     for name, found in runs.items():
         until = [falls_until(run, threshold) for run in found]
@@ -72,20 +89,24 @@ def summary(env: str, runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         rows[name] = {
             "falls_until_threshold": _figure([falls for falls, _ in until]),
             "passed": [passed for _, passed in until],
+            "failed": [run["failed"] for run in found],
             "falls_per_100k_steps": _figure(per_steps),
             "falls": [_column(run, "falls")[-1] for run in found],
             "stuck": [_column(run, "stuck")[-1] for run in found],
             "final_return": _figure(final[name]),
         }
-    table = {"env": env, "steps": some["steps"], "recovery": some["recovery"], "seeds": len(next(iter(runs.values())))}
-    rescue = next((run["rescue_rate"] for found in runs.values() for run in found if run["rescue_rate"] is not None), None)
-    return {**table, "rescue_rate": rescue, "threshold": threshold, "methods": rows, "claims": claims(env, some["recovery"], rows)}
+    first = next(iter(runs.values()))
+    guard = next((run["guard"] for found in runs.values() for run in found if run["guard"]), None)
+    steps = max(run["steps"] for found in runs.values() for run in found)
+    table = {"env": env, "steps": steps, "recovery": recovery, "seeds": len(first), "guard": guard}
+    return {**table, "threshold": threshold, "methods": rows, "claims": claims(env, recovery, rows)}
 
 
 def _figure(values: Sequence[float]) -> dict[str, Any]:
     array = np.array(values, float)
     low, high = bootstrap_interval(array)
-    return {"iqm": float(interquartile_mean(array)), "interval": [low, high], "runs": [float(value) for value in array]}
+    middle = {"median": float(np.median(array)), "iqm": float(interquartile_mean(array)), "interval": [low, high]}
+    return {**middle, "runs": [float(value) for value in array]}
 
 
 def claims(env: str, recovery: str, rows: dict[str, Any]) -> list[dict[str, Any]]:
@@ -96,23 +117,26 @@ def claims(env: str, recovery: str, rows: dict[str, Any]) -> list[dict[str, Any]
     Returns:
         for each claim that the trained methods allow to judge: `claim`, what was `measured` and whether it `holds`.
     """
-    falls = {name: float(np.median(row["falls_until_threshold"]["runs"])) for name, row in rows.items()}
+    falls = {name: max(row["falls_until_threshold"]["median"], 1.0) for name, row in rows.items()}  # ratios with less say nothing
+    final = {name: row["final_return"]["median"] for name, row in rows.items()}
     found: list[tuple[str, Any, bool]] = []
     if {"ppo", "full"} <= rows.keys():
-        times = falls["ppo"] / max(falls["full"], 1.0)
+        times = falls["ppo"] / falls["full"]
         claim = f"PPO falls at least {_FALLS[env]:g} times as often until the threshold, and all runs of SafeExplorer reach it"
         found.append((claim, round(times, 2), times >= _FALLS[env] and all(rows["full"]["passed"])))
-        share = float(np.median(rows["full"]["final_return"]["runs"])) / float(np.median(rows["ppo"]["final_return"]["runs"]))
-        found.append(("SafeExplorer's final return is at least 0.95 of PPO's", round(share, 3), share >= 0.95))
+        wanted = final["ppo"] - (1.0 - _RETURN) * abs(final["ppo"])
+        holds = final["full"] >= wanted and not any(rows["full"]["failed"])
+        measured = f"{final['full']:.0f} beside {final['ppo']:.0f}"
+        found.append(("SafeExplorer's final return is at least 0.95 of PPO's, and no run of it breaks down", measured, holds))
     ladder = ["full", "masked_value", "masked", "unmasked"]
     if set(ladder) <= rows.keys():
         counts = [falls[name] for name in ladder]
         ordered = all(one <= _NOISE * other for one, other in itertools.pairwise(counts))
         found.append(("falls grow from SafeExplorer over its ablations to the unmasked gradient, but for 20 %", counts, ordered))
     if {"ppo", "unmasked"} <= rows.keys():
-        share = falls["unmasked"] / max(falls["ppo"], 1.0)
+        share = falls["unmasked"] / falls["ppo"]
         found.append(("the unmasked gradient falls at least 0.3 times as often as PPO", round(share, 3), share >= 0.3))
-    if recovery == "weak" and {"full", "unmasked", "recovery_rl"} <= rows.keys():
+    if env == "ant" and recovery == "weak" and {"full", "unmasked", "recovery_rl"} <= rows.keys():
         passed = {name: rows[name]["passed"] for name in ("full", "unmasked", "recovery_rl")}
         holds = all(passed["full"]) and not (all(passed["unmasked"]) and all(passed["recovery_rl"]))
         found.append(("with the weak recovery all runs of SafeExplorer pass the threshold, and not all of the others", passed, holds))
@@ -120,7 +144,7 @@ def claims(env: str, recovery: str, rows: dict[str, Any]) -> list[dict[str, Any]
 
 
 def markdown(table: dict[str, Any]) -> str:
-    """Returns the table as Markdown, a row for each method, then the claims."""
+    """Returns the table as Markdown, a row for each method, then what the recovery policy cost, then the claims."""
     lines = [
         "| method | falls until the threshold | runs that pass it | falls per 100,000 steps | final return |",
         "| --- | --- | --- | --- | --- |",
@@ -128,7 +152,11 @@ def markdown(table: dict[str, Any]) -> str:
     for name, row in table["methods"].items():
         shown = [_with_interval(row[key]) for key in ("falls_until_threshold", "falls_per_100k_steps", "final_return")]
         passed = f"{sum(row['passed'])} of {len(row['passed'])}"
-        lines.append(f"| {METHODS[name].label} | {shown[0]} | {passed} | {shown[1]} | {shown[2]} |")
+        broken = "".join(f", one failed at step {failed['steps']}" for failed in row["failed"] if failed)
+        lines.append(f"| {METHODS[name].label} | {shown[0]} | {passed}{broken} | {shown[1]} | {shown[2]} |")
+    if guard := table["guard"]:
+        spent = f"{guard['steps']} steps with {guard['falls']} falls were spent on the recovery policy before, in simulation"
+        lines += ["", f"Beside these, {spent}. It rescues {guard['rescue_rate']:.0%}."]
     lines += ["", "| claim | measured | holds |", "| --- | --- | --- |"]
     lines += [f"| {entry['claim']} | {entry['measured']} | {'yes' if entry['holds'] else 'no'} |" for entry in table["claims"]]
     return "\n".join(lines)
@@ -136,11 +164,14 @@ def markdown(table: dict[str, Any]) -> str:
 
 def _with_interval(found: dict[str, Any]) -> str:
     low, high = found["interval"]
-    return f"{found['iqm']:.0f} ({low:.0f}–{high:.0f})"
+    return f"{found['median']:.0f}; {found['iqm']:.0f} ({low:.0f}–{high:.0f})"
 
 
 def _draw(env: str, runs: dict[str, list[dict[str, Any]]], table: dict[str, Any], path: Path) -> None:
-    """Return of the policy alone, and falls so far, over the steps: the mean of each method, its runs as thin lines."""
+    """Return of the policy alone, and falls so far, over the steps: the mean of each method, its runs as thin lines.
+
+    A run that broke down ends in a cross; the mean is drawn as far as all runs go.
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -148,15 +179,15 @@ def _draw(env: str, runs: dict[str, list[dict[str, Any]]], table: dict[str, Any]
 
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     for index, (name, found) in enumerate(runs.items()):
-        steps = _column(found[0], "steps")
-        for axis, curves in (
-            (axes[0], [_column(run, "return") for run in found]),
-            (axes[1], [_column(run, "falls") + _column(run, "stuck") for run in found]),
-        ):
-            colour = f"C{index}"
-            for curve in curves:
-                axis.plot(steps, curve, color=colour, lw=0.5, alpha=0.5)
-            axis.plot(steps, np.mean(curves, axis=0), color=colour, lw=1.8, label=METHODS[name].label)
+        for axis, columns in ((axes[0], ("return",)), (axes[1], ("falls", "stuck"))):
+            curves = [(_column(run, "steps"), sum(_column(run, column) for column in columns)) for run in found]
+            for (steps, curve), run in zip(curves, found, strict=True):
+                axis.plot(steps, curve, color=f"C{index}", lw=0.5, alpha=0.5)
+                if run["failed"]:
+                    axis.plot(steps[-2:], curve[-2:], "x", color=f"C{index}")
+            common = min(len(steps) for steps, _ in curves)
+            mean = np.mean([curve[:common] for _, curve in curves], axis=0)
+            axis.plot(min((steps for steps, _ in curves), key=len), mean, color=f"C{index}", lw=1.8, label=METHODS[name].label)
     axes[0].axhline(table["threshold"], color="grey", lw=0.8, ls="--")
     axes[0].set(xlabel="environment steps", ylabel="return of the policy alone", title=f"{env}, {table['recovery']} recovery")
     axes[1].set(xlabel="environment steps", ylabel="falls and stuck episodes so far")

@@ -102,7 +102,7 @@ class Trained(NamedTuple):
         collecting: spent on snapshots, once for all policies.
         training: spent on each policy.
         transitions: what each policy learned from, in the order in which it came: observation (k, o) as the environment gives it, action
-            (k, m), terminated (k,) and next_observation (k, o).
+            (k, m), reward (k,), terminated (k,) and next_observation (k, o).
     """
 
     policies: list[RecoveryPolicy]
@@ -234,7 +234,7 @@ def _transitions(replay: Replay, run: int, mean: np.ndarray, spread: np.ndarray)
     parts = replay.parts(run)
     for name in ("observation", "next_observation"):
         parts[name] = (parts[name] * spread + mean).astype(np.float32)
-    return {name: parts[name] for name in ("observation", "action", "terminated", "next_observation")}
+    return parts
 
 
 def _update(sac: Sac, replay: Replay, streams: Streams) -> None:

@@ -125,9 +125,7 @@ def through_recovery(
     return advantage, np.where(chosen, advantage + current, recovered)
 
 
-def imitation(
-    action: np.ndarray, mean: np.ndarray, log_std: np.ndarray, gate: np.ndarray, weight: float
-) -> np.ndarray:
+def imitation(action: np.ndarray, mean: np.ndarray, log_std: np.ndarray, gate: np.ndarray, weight: float) -> np.ndarray:
     """Returns the gradient of -λ/k·Σ w·log π(a) over k recovery steps with respect to the means, (k, m).
 
     It has no part for the spread: imitation would inflate or collapse exploration.

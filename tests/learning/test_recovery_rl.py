@@ -10,8 +10,28 @@ from ros_rl.learning.safeexplorer import ExplorerArgs
 ARGS = PpoArgs(copies=8, rollout=32, epochs=2, batch=64, hidden=(16, 16), learning_rate=3e-3)
 
 
-def learner_of(args=ARGS, risk=None, **kwargs) -> RecoveryRl:
-    return RecoveryRl(args, FallingPoint(args.copies, **kwargs), 30, 0, lambda seen: -np.sign(seen[:, :1]), ExplorerArgs(), risk)
+def transitions(size=512, goal=0.95, reach=0.4, seed=0) -> dict[str, np.ndarray]:
+    """Of random actions at random places of the point that falls where |x| reaches 1."""
+    draw = np.random.default_rng(seed)
+    x, action = draw.uniform(-1, 1, size), draw.uniform(-1, 1, (size, 1))
+    after, goals = x + reach * action[:, 0], np.full(size, goal)
+    return {
+        "observation": np.stack([x, goals], axis=1),
+        "action": action,
+        "terminated": np.abs(after) >= 1.0,
+        "next_observation": np.stack([after, goals], axis=1),
+    }
+
+
+def learner_of(args=ARGS, risk=None, first=None, **kwargs) -> RecoveryRl:
+    recovery = lambda seen: -np.sign(seen[:, :1])  # noqa: E731
+    return RecoveryRl(args, FallingPoint(args.copies, **kwargs), 30, 0, recovery, first or transitions(), ExplorerArgs(), risk)
+
+
+def risk_at(learner: RecoveryRl, *pairs: tuple[float, float]) -> np.ndarray:
+    """Returns the risk of places and actions."""
+    seen, action = np.array([[x, 0.95] for x, _ in pairs]), np.array([[action] for _, action in pairs])
+    return learner.risk_critic(learner._inputs(seen, action))[:, 0]
 
 
 def test_a_fall_is_the_risk_and_what_is_ahead_counts_less():
@@ -31,16 +51,39 @@ def test_the_policy_learns_from_what_it_proposed_and_the_risk_from_what_was_done
 
 def test_risk_is_learned_and_falls_become_fewer():
     def trained(threshold: float) -> RecoveryRl:
-        learner = learner_of(risk=RiskArgs(threshold=threshold), goal=0.95, reach=0.4, limit=50)
+        learner = learner_of(risk=RiskArgs(threshold=threshold, first_epochs=100), goal=0.95, reach=0.4, limit=50)
         for _ in range(30):
             learner.iterate()
         return learner
 
     learner, without = trained(0.2), trained(np.inf)
     assert learner.falls < 0.85 * without.falls and without.counts["recovery"] == 0
-    seen = learner.moments(np.array([[0.8, 0.95], [0.8, 0.95], [0.0, 0.95]]))
-    outwards, inwards, middle = learner.risk_critic(np.concatenate([seen, np.float32([[1.0], [-1.0], [0.0]])], axis=1))[:, 0]
+    outwards, inwards, middle = risk_at(learner, (0.8, 1.0), (0.8, -1.0), (0.0, 0.0))
     assert outwards > max(inwards, middle) + 0.1
+
+
+def test_risk_is_known_before_the_first_step():
+    """From the first transitions; whoever has seen no fall starts without a notion of risk."""
+    outwards, inwards, middle = risk_at(learner_of(risk=RiskArgs(first_epochs=100)), (0.9, 1.0), (0.9, -1.0), (0.0, 0.0))
+    assert outwards > 0.7 and max(inwards, middle) < 0.2
+    calm = {**transitions(), "terminated": np.zeros(512, bool)}
+    assert np.abs(risk_at(learner_of(risk=RiskArgs(first_epochs=100), first=calm), (0.9, 1.0), (0.0, 0.0))).max() < 0.1
+
+
+def test_the_region_plays_no_part():
+    learner = learner_of(spread=0.9)  # most episodes begin where SafeExplorer would call the region unusable
+    for _ in range(3):
+        learner.iterate()
+    assert learner.counts["recovery"] > 0
+
+
+def test_the_rate_of_the_risk_falls_to_zero_as_all_others_do(monkeypatch):
+    learner, rates = learner_of(), []
+    descend = learner.risk_parameters.descend
+    monkeypatch.setattr(learner.risk_parameters, "descend", lambda rate, norm: (rates.append(rate), descend(rate, norm))[1])
+    for _ in range(30):
+        learner.iterate()
+    assert rates[0] == ARGS.learning_rate and rates[-1] == ARGS.learning_rate * (1 - 29 / 30)
 
 
 def test_a_training_that_was_stopped_goes_on_bit_for_bit(tmp_path):

@@ -574,5 +574,5 @@ def test_what_is_restored_evaluates_in_the_region_in_which_it_was_trained(tmp_pa
     resumed = explorer_of(iterations=4, start_region=0.3, max_region=0.6, ramp=0.5)
     resumed.resume(tmp_path / "run.npz")
     assert resumed.region == explorer.region == pytest.approx(0.45)
-    with pytest.raises(UserError, match="explorer.max_region = 0.6, asked for is 0.7"):
+    with pytest.raises(UserError, match=r"explorer\.max_region = 0\.6, asked for is 0\.7"):
         explorer_of(iterations=4, start_region=0.3, max_region=0.7, ramp=0.5).resume(tmp_path / "run.npz")

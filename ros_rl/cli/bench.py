@@ -136,8 +136,8 @@ class BenchPpo:
 
     turns: int = 9
     """Iterations of 8 × 256 steps that each contestant has."""
-    threads: int = 0
-    """Threads that step our environments; 0: one per CPU."""
+    threads: int = 1
+    """Above 1: time ours with as many threads that step its environments, too. Everything else has one."""
     json: bool = False
     """Print JSON."""
     out: Path | None = None
@@ -148,20 +148,22 @@ class BenchPpo:
         from ros_rl.learning.ppo import PpoArgs
         from ros_rl.learning.ppo_bench import measure
 
-        if not 1 <= self.turns <= 10_000 or self.threads < 0:
-            raise UserError(f"--turns must be from 1 to 10000 and --threads not negative, got {self.turns} and {self.threads}")
+        if not 1 <= self.turns <= 10_000 or self.threads < 1:
+            raise UserError(f"--turns must be from 1 to 10000 and --threads at least 1, got {self.turns} and {self.threads}")
         if self.out is not None:
             _check_writable(self.out)
         with tqdm(unit="iteration", disable=None) as bar:
-            result = measure(PpoArgs(target_kl=float("inf")), self.turns, self.threads or None, bar.update)
+            result = measure(PpoArgs(target_kl=float("inf")), self.turns, self.threads, bar.update)
         if self.out is not None:
             write_atomically(self.out, (json.dumps(result, indent=2) + "\n").encode())
         if self.json:
             print(json.dumps(result))
             return 0
+        threaded = result.get("threaded", {"ratio": {}})["ratio"]
         for name, rate in result["steps_per_second"].items():
             ratio = f"  ours: {result['ratio'][name]:.2f} ×" if name in result["ratio"] else ""
-            print(f"{name:<18} {rate:>8} steps/s{ratio}")
+            more = f", with {self.threads} threads {threaded[name]:.2f} ×" if name in threaded else ""
+            print(f"{name:<18} {rate:>8} steps/s{ratio}{more}")
         return 0
 
 

@@ -317,6 +317,7 @@ class Run:
 
     def result(self) -> dict[str, Any]:
         """Returns everything that was measured."""
+        counts = self.learner.counts if isinstance(self.learner, SafeExplorer) else None
         columns = ["steps", "falls", "stuck", "return", "return_mixed", "exit_rate", "gap", "gap_bound"]
         return {
             "asked": self.asked,
@@ -324,6 +325,7 @@ class Run:
             "steps": self.learner.steps,
             "columns": columns,
             "evaluations": [_without_nan(row) for row in self.evaluations],
+            "recovery": counts,
             "history": {name: _without_nan(values) for name, values in self.learner.history.items()},
         }
 

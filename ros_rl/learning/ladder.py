@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from ros_rl import paths
 from ros_rl.errors import UserError, unknown
+from ros_rl.learning import checkpoint
 from ros_rl.learning.goal_tasks import GoalTask, task_named
 from ros_rl.learning.lagrangian import LagrangianSac
 from ros_rl.learning.sac import Sac
@@ -168,7 +169,7 @@ def train(task: GoalTask, method: str, seeds: int, steps: int, folder: Path, bar
         UserError: the arguments are out of range, or the folder holds something else under these names.
     """
     place = folder / task.name / method
-    done, checkpoint = place.with_suffix(".json"), place.with_suffix(".npz")
+    done, kept = place.with_suffix(".json"), place.with_suffix(".npz")
     if done.is_file():
         result: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
         if (found := (result["steps"], len(set(result["seeds"])))) != (wanted := (steps or task.steps, seeds)):
@@ -180,18 +181,18 @@ def train(task: GoalTask, method: str, seeds: int, steps: int, folder: Path, bar
         return result
     experiment = Experiment(task, method, seeds, steps, prior_of(task, folder))
     trainer = experiment.trainer
-    if checkpoint.is_file():
-        trainer.restore(checkpoint)
+    print(f"{task.name} {method}: {trainer.resume(kept)}", file=sys.stderr)
     progress = tqdm(total=experiment.steps, initial=trainer.steps, desc=f"{task.name} {method}", unit="step", disable=None if bar else True)
     with progress:
         while trainer.steps < experiment.steps:
             trainer.step()
             progress.update()
             if trainer.steps % SAVE_EVERY == 0:
-                trainer.save(checkpoint)
+                trainer.save(kept)
     save_networks(place.with_suffix(".safetensors"), experiment.agent)
     save_json(done, experiment.result())
-    checkpoint.unlink(missing_ok=True)
+    for path in (kept, checkpoint.previous(kept)):
+        path.unlink(missing_ok=True)
     return json.loads(done.read_text(encoding="utf-8"))
 
 

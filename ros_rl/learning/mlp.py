@@ -159,6 +159,26 @@ class Mlp:
         return change.numpy()
 
 
+def regress(network: Mlp, inputs: np.ndarray, targets: np.ndarray, order: np.ndarray, batch: int, rate: float, max_norm: float) -> float:
+    """Descends half the mean squared error of a network's one output through all rows once; returns that of the last minibatch.
+
+    Args:
+        network: alone in its parameters.
+        inputs: float32 (k, i).
+        targets: float32 (k,).
+        order: of the rows, (k,).
+        batch: rows of a minibatch, at most.
+        rate: of Adam.
+        max_norm: of the gradient.
+    """
+    for rows in np.array_split(order, -(-len(order) // batch)):
+        values = network.forward(inputs[rows])
+        error = values[-1].numpy() - targets[rows, None]
+        network.backward(values, error / np.float32(len(rows)))
+        network.parameters.descend(rate, max_norm)
+    return 0.5 * float(np.mean(error * error))
+
+
 def _orthogonal(inputs: int, outputs: int, draw: np.random.Generator) -> np.ndarray:
     square, triangle = np.linalg.qr(draw.standard_normal((max(inputs, outputs), min(inputs, outputs))))
     square *= np.sign(np.diag(triangle))  # without this the distribution is not uniform

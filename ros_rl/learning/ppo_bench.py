@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import os
 import platform
 import time
 from collections.abc import Callable
@@ -25,23 +26,27 @@ ENVIRONMENT = "HalfCheetah-v5"
 Turn = Callable[[], object]  # collects one rollout and learns from it
 
 
-def measure(args: PpoArgs, turns: int, threads: int | None, progress: Callable[[], object] = lambda: None) -> dict[str, Any]:
+def measure(args: PpoArgs, turns: int, threads: int, progress: Callable[[], object] = lambda: None) -> dict[str, Any]:
     """Times iterations of PPO on HalfCheetah: ours, a plain one by autograd, and that of Stable-Baselines3 where it is installed.
 
-    All have the same networks, rollouts and minibatches, go through all epochs, normalise observations, keep the returns of episodes,
-    and learn on one thread. They take turns; ratios are medians over those of each turn. The first turn of each is not counted.
+    All step their environments on one thread and learn on one, have the same networks, rollouts and minibatches, go through all epochs,
+    normalise observations and keep the returns of episodes. They take turns; ratios are medians over those of each turn. The first turn
+    of each is not counted.
 
     Args:
         args: sizes; no round ends early.
         turns: how often each has its turn.
-        threads: that step our environments; None: one per CPU. The others have one.
+        threads: that step our environments in one more contestant, which ours of one thread is not to be mistaken for; 1: none.
         progress: called after every iteration.
 
     Returns:
-        JSON-ready figures: steps per second, and how many times that of the others ours is, with quartiles.
+        JSON-ready figures: steps per second, and how many times that of the others ours is, with quartiles; under "threaded" the same
+        ratios of ours with more threads.
     """
-    environments = HalfCheetahVectorEnv(args.copies, autoreset_mode=AutoresetMode.DISABLED, threads=threads)
-    contestants: dict[str, Turn] = {"ours": Ppo(args, environments, turns + 1, 0).iterate, "plain": _Plain(args).iterate}
+    made = {"ours": 1} if threads == 1 else {"ours": 1, "ours_threaded": threads}
+    environments = [HalfCheetahVectorEnv(args.copies, autoreset_mode=AutoresetMode.DISABLED, threads=count) for count in made.values()]
+    contestants: dict[str, Turn] = {name: Ppo(args, own, turns + 1, 0).iterate for name, own in zip(made, environments, strict=True)}
+    contestants["plain"] = _Plain(args).iterate
     peers = [name for name in ("stable_baselines3",) if importlib.util.find_spec(name)]
     if peers:
         contestants["stable_baselines3"] = _stable_baselines3(args)
@@ -55,21 +60,30 @@ def measure(args: PpoArgs, turns: int, threads: int | None, progress: Callable[[
                 row[name] = time.perf_counter() - start
                 progress()
             seconds.append(row)
-    environments.close()
+    for own in environments:
+        own.close()
     versions = {name: version(name) for name in ("mujoco", "gymnasium", "numpy", "torch", *peers)}
     sizes = {"copies": args.copies, "rollout": args.rollout, "epochs": args.epochs, "batch": args.batch, "hidden": list(args.hidden)}
-    return {**sizes, "machine": {"python": platform.python_version(), **versions}, **figures(seconds[1:], args.copies * args.rollout)}
+    found = {**sizes, "turns": turns, "machine": {"python": platform.python_version(), "cpus": os.cpu_count(), **versions}}
+    found |= figures(seconds[1:], args.copies * args.rollout)
+    if threads != 1:
+        found["threaded"] = {"threads": threads, **_ratios(seconds[1:], "ours_threaded")}
+    return found
 
 
 def figures(seconds: list[dict[str, float]], steps: int) -> dict[str, Any]:
     """Returns steps per second and ratios of speeds, as medians over the turns, with the quartiles of the ratios."""
     rates = {name: round(steps / float(np.median([row[name] for row in seconds]))) for name in seconds[0]}
+    return {"steps_per_second": rates, **_ratios(seconds, "ours")}
+
+
+def _ratios(seconds: list[dict[str, float]], ours: str) -> dict[str, Any]:
     quartiles = {
-        name: [round(float(np.percentile([row[name] / row["ours"] for row in seconds], percent)), 2) for percent in (25, 50, 75)]
-        for name in rates
-        if name != "ours"
+        name: [round(float(np.percentile([row[name] / row[ours] for row in seconds], percent)), 2) for percent in (25, 50, 75)]
+        for name in seconds[0]
+        if not name.startswith("ours")
     }
-    return {"steps_per_second": rates, "ratio": {name: found[1] for name, found in quartiles.items()}, "ratio_quartiles": quartiles}
+    return {"ratio": {name: found[1] for name, found in quartiles.items()}, "ratio_quartiles": quartiles}
 
 
 class _Plain:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ros_rl.learning.mlp import Mlp, Parameters
+from ros_rl.learning.mlp import Mlp, Parameters, regress
 from ros_rl.learning.ppo import Batch, Environments, Ppo, PpoArgs, Rollout, advantages
 
 
@@ -48,11 +48,7 @@ class CostPpo(Ppo):
         rate = self.args.learning_rate * (1.0 - self.iteration / self.iterations)
         for _ in range(self.args.epochs):
             order = self.streams.generators[1].permutation(len(self._cost_target))
-            for rows in np.array_split(order, -(-len(order) // self.args.batch)):
-                values = self.cost_critic.forward(batch.observation[rows])
-                error = values[-1].numpy() - self._cost_target[rows, None]
-                self.cost_critic.backward(values, error / np.float32(len(rows)))
-                self.cost_parameters.descend(rate, self.args.max_norm)
+            regress(self.cost_critic, batch.observation, self._cost_target, order, self.args.batch, rate, self.args.max_norm)
         return {**figures, "cost": self.cost}
 
     def state(self) -> dict[str, dict[str, np.ndarray]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ros_rl.learning.mlp import Mlp, Parameters, one_thread
+from ros_rl.learning.mlp import Mlp, Parameters, one_thread, regress
 from ros_rl.learning.ppo import Batch, Environments, Moments, PpoArgs, Rollout
 from ros_rl.learning.safeexplorer import ExplorerArgs, Recovery, SafeExplorer
 
@@ -94,7 +94,10 @@ class RecoveryRl(SafeExplorer):
         """Has nothing against any: the region plays no part."""
 
     def _choose(self, proposed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        was_helped = self._recovering > 0
         _, acted, executed = super()._choose(proposed)
+        if self._step:  # who acts alone again has come back in the step before
+            self._back[self._step - 1] |= was_helped & self._chosen[self._step]
         self._executed[self._step] = executed
         return proposed, acted, executed
 
@@ -125,14 +128,10 @@ class RecoveryRl(SafeExplorer):
         ahead = self._inputs(following, self.actor.forward(self.moments(following))[-1].numpy())
         fell = fell.astype(np.float32)
         for _ in range(epochs):
-            targets = risk_targets(fell, self.risk_critic.forward(ahead)[-1].numpy()[:, 0], self.risk.discount)
+            targets = risk_targets(fell, self.risk_critic.forward(ahead)[-1].numpy()[:, 0], self.risk.discount).astype(np.float32)
             order = self.streams.generators[1].permutation(len(targets))
-            for rows in np.array_split(order, -(-len(order) // self.args.batch)):
-                values = self.risk_critic.forward(taken[rows])
-                error = values[-1].numpy() - targets[rows, None].astype(np.float32)
-                self.risk_critic.backward(values, error / np.float32(len(rows)))
-                self.risk_parameters.descend(rate, self.args.max_norm)
-        return 0.5 * float(np.mean(error * error))
+            loss = regress(self.risk_critic, taken, targets, order, self.args.batch, rate, self.args.max_norm)
+        return loss
 
     def _own(self, rows: np.ndarray) -> np.ndarray:
         return np.ones(len(rows), bool)  # what is learned from was proposed by the policy, at every step

@@ -1,6 +1,5 @@
 """The loop of off-policy learning beside a safe prior, for many runs at once: act, step, store, learn; stop and resume anywhere."""
 
-import io
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ import torch
 
 from ros_rl import paths
 from ros_rl.errors import UserError
+from ros_rl.learning import checkpoint
 from ros_rl.learning.replay import Replay, Streams
 from ros_rl.learning.sac import Acted, Sac
 from ros_rl.learning.shields import Shield
@@ -220,57 +220,58 @@ class Trainer:
         """
         return {name: np.array(rows) for name, rows in self.history.items()}
 
-    def save(self, path: Path) -> None:
-        """Writes everything that the future depends on to one file, atomically."""
-        arrays: dict[str, np.ndarray] = {"streams": self._streams.state(), "steps": np.array(self.steps)}
-        parts: dict[str, Mapping[str, np.ndarray]] = {
+    def state(self) -> dict[str, Mapping[str, np.ndarray]]:
+        """Returns everything that the future depends on."""
+        kept = {name: getattr(self, name) for name in ("_started", "_return", "_length", "_last_action")}
+        counts = {"steps": np.array(self.steps), "learnt": np.array(self._learnt), "episodes": np.array(self.episodes).reshape(-1, 5)}
+        return {
             "agent": self.agent.state(),
             "replay": self._replay.state(),
             "environment": self.environment.state(),
             "history": self.record(),
             "sums": self._sums,
             "shield": {} if self.shield is None else self.shield.state(),
-            "own": {name: getattr(self, name) for name in ("_started", "_return", "_length", "_last_action")},
+            "own": kept,
+            "trainer": {**counts, "streams": self._streams.state(), "prior": np.frombuffer(self.prior.digest().encode(), np.uint8)},
         }
-        for part, entries in parts.items():
-            arrays |= {f"{part}/{name}": np.asarray(value) for name, value in entries.items()}
-        arrays["episodes"] = np.array(self.episodes).reshape(-1, 5)
-        arrays["learnt"] = np.array(self._learnt)
-        arrays["prior"] = np.frombuffer(self.prior.digest().encode(), np.uint8)
-        buffer = io.BytesIO()
-        np.savez(buffer, **arrays)  # type: ignore[arg-type]
-        paths.write_atomically(path, buffer.getvalue())
 
-    def restore(self, path: Path) -> None:
-        """Goes on where the file was written.
+    def restore(self, state: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+        """Goes back to what `state` returned; parts without entries may be missing.
 
         Raises:
             UserError: it belongs to another safe prior or other runs.
         """
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file)
-        if (found := arrays["prior"].tobytes().decode()) != self.prior.digest():
-            raise UserError(f"{path}: trained with the safe prior {found}, this one is {self.prior.digest()}; train anew in another folder")
-        if len(arrays["own/_started"]) != self._runs:
-            raise UserError(f"{path}: holds {len(arrays['own/_started'])} runs, asked for are {self._runs}")
-        parts: dict[str, dict[str, np.ndarray]] = defaultdict(dict)
-        for name, value in arrays.items():
-            part, _, entry = name.partition("/")
-            parts[part][entry] = value
-        self.agent.restore(parts["agent"])
-        self._replay.restore(parts["replay"])
-        self.environment.restore(parts["environment"])
+        trainer = state["trainer"]
+        if (found := trainer["prior"].tobytes().decode()) != self.prior.digest():
+            raise UserError(f"trained with the safe prior {found}, this one is {self.prior.digest()}")
+        if len(state["own"]["_started"]) != self._runs:
+            raise UserError(f"the checkpoint holds {len(state['own']['_started'])} runs, asked for are {self._runs}")
+        self.agent.restore(state["agent"])
+        self._replay.restore(state["replay"])
+        self.environment.restore(state["environment"])
         if self.shield is not None:
-            self.shield.restore(parts["shield"])
-        self._streams.restore(arrays["streams"])
-        self.history = {name: list(rows) for name, rows in parts["history"].items()}
+            self.shield.restore(state.get("shield", {}))
+        self._streams.restore(trainer["streams"])
+        self.history = {name: list(rows) for name, rows in state.get("history", {}).items()}
         self._sums.clear()
-        self._sums.update(parts["sums"])
-        for name, value in parts["own"].items():
+        self._sums.update(state.get("sums", {}))
+        for name, value in state["own"].items():
             setattr(self, name, value)
-        self.episodes = arrays["episodes"].tolist()
-        self.steps, self._learnt = int(arrays["steps"]), int(arrays["learnt"])
+        self.episodes = trainer["episodes"].tolist()
+        self.steps, self._learnt = int(trainer["steps"]), int(trainer["learnt"])
         self._seen = look(self.environment, self.prior)
+
+    def save(self, path: Path) -> None:
+        """Writes a checkpoint; the one before is kept."""
+        checkpoint.save(path, checkpoint.flattened(self.state()))
+
+    def resume(self, path: Path) -> str:
+        """Goes on from the newest whole checkpoint, or from zero, and returns in words which.
+
+        Raises:
+            UserError: it is of another training.
+        """
+        return checkpoint.resume(path, self.restore)
 
 
 @dataclass(frozen=True)

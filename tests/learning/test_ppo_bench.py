@@ -20,10 +20,14 @@ def test_figures_are_medians_of_turns():
 
 
 def test_a_short_measurement_has_everyone_in_it():
+    """Ours with more threads is a contestant of its own: the ratios are of one thread beside one."""
     seen = []
-    found = measure(ARGS, 1, 1, lambda: seen.append(1))
-    assert {"ours", "plain"} <= set(found["steps_per_second"]) and len(seen) == 2 * len(found["steps_per_second"])
+    found = measure(ARGS, 1, 2, lambda: seen.append(1))
+    assert {"ours", "ours_threaded", "plain"} <= set(found["steps_per_second"]) and len(seen) == 2 * len(found["steps_per_second"])
     assert found["batch"] == 8 and all(rate > 0 for rate in found["steps_per_second"].values())
+    assert "plain" in found["ratio"] and "ours_threaded" not in found["ratio"]
+    assert found["threaded"]["threads"] == 2 and found["threaded"]["ratio"].keys() == found["ratio"].keys()
+    assert "threaded" not in measure(ARGS, 1, 1)
 
 
 def test_the_plain_ppo_descends_the_same_loss():

@@ -43,7 +43,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(kind, tmp_path):
     stopped = run(trainer_of(kind), 90)
     stopped.save(tmp_path / "checkpoint.npz")
     resumed = trainer_of(kind)
-    resumed.restore(tmp_path / "checkpoint.npz")
+    assert resumed.resume(tmp_path / "checkpoint.npz") == f"going on from {tmp_path / 'checkpoint.npz'}"
     run(resumed, 250)
     assert resumed.steps == whole.steps
     assert resumed.episodes == whole.episodes
@@ -58,13 +58,24 @@ def test_a_checkpoint_of_another_prior_is_refused(tmp_path):
     trainer.save(tmp_path / "checkpoint.npz")
     trainer.prior = replace(trainer.prior, sharpness_bound=1.0)
     with pytest.raises(UserError, match="trained with the safe prior"):
-        trainer.restore(tmp_path / "checkpoint.npz")
+        trainer.resume(tmp_path / "checkpoint.npz")
 
 
 def test_a_checkpoint_of_other_runs_is_refused(tmp_path):
     trainer_of().save(tmp_path / "checkpoint.npz")
     with pytest.raises(UserError, match="holds 3 runs, asked for are 1"):
-        trainer_of(seeds=(0,)).restore(tmp_path / "checkpoint.npz")
+        trainer_of(seeds=(0,)).resume(tmp_path / "checkpoint.npz")
+
+
+def test_a_checkpoint_that_is_not_whole_is_named_and_the_one_before_is_taken(tmp_path):
+    path, trainer = tmp_path / "checkpoint.npz", trainer_of()
+    for _ in range(2):
+        run(trainer, 10).save(path)
+    path.write_bytes(path.read_bytes()[:1000])
+    resumed = trainer_of()
+    words = resumed.resume(path)
+    assert words.startswith(f"{path} is not whole (") and words.endswith("going on from " + str(tmp_path / "checkpoint.previous.npz"))
+    assert resumed.steps == 10
 
 
 def test_a_run_draws_the_same_whichever_runs_train_beside_it():

@@ -67,6 +67,11 @@ class PpoArgs:
         for name in ("copies", "rollout", "epochs", "batch"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("clip", "learning_rate", "target_kl", "max_norm"):
+            if not getattr(self, name) > 0.0:
+                raise UserError(f"{name} must be above 0, got {getattr(self, name)}")
+        if not self.hidden or min(self.hidden) < 1:
+            raise UserError(f"hidden must be widths of at least 1, got {self.hidden}")
 
 
 class Environments(Protocol):
@@ -250,8 +255,9 @@ class Ppo:
         self.args, self.environments, self.iterations, self.seed = args, environments, iterations, seed
         self.streams = Streams([[seed, _NOISE], [seed, _ORDER]])
         space = environments.single_action_space
-        assert isinstance(space, spaces.Box) and environments.single_observation_space.shape is not None
-        (observations,), (actions,) = environments.single_observation_space.shape, space.shape
+        seen = environments.single_observation_space
+        assert isinstance(space, spaces.Box) and isinstance(seen, spaces.Box)
+        (observations,), (actions,) = seen.shape, space.shape
         self.low, self.high = space.low, space.high
         self._build(observations, actions, np.random.default_rng([seed, _WEIGHTS]))
         self.moments = Moments(observations)
@@ -510,5 +516,6 @@ def _check(environments: Environments, copies: int) -> None:
         raise UserError(f"{environments.num_envs} environments for {copies} copies")
     if environments.metadata.get("autoreset_mode") is not AutoresetMode.DISABLED:
         raise UserError("autoreset must be off (AutoresetMode.DISABLED): the last observation of an episode would be missing")
-    if not isinstance(environments.single_action_space, spaces.Box):
-        raise UserError(f"actions must be a Box, got {environments.single_action_space}")
+    for name, space in (("observations", environments.single_observation_space), ("actions", environments.single_action_space)):
+        if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+            raise UserError(f"{name} must be a Box of one dimension, got {space}")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from falling_point import FallingPoint
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AutoresetMode
 
 from ros_rl.errors import RobotFault, UserError
@@ -287,6 +287,9 @@ def test_adam_leaves_alone_what_has_no_gradient():
         ({"trace": -0.1}, "trace must be within 0 and 1, got -0.1"),
         ({"discount": float("nan")}, "discount must be within 0 and 1, got nan"),
         ({"batch": 0}, "batch must be at least 1, got 0"),
+        ({"clip": 0.0}, "clip must be above 0, got 0.0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be above 0, got nan"),
+        ({"hidden": ()}, "hidden must be widths of at least 1, got \\(\\)"),
     ],
 )
 def test_settings_out_of_range_are_refused(change, message):
@@ -301,6 +304,15 @@ def test_environments_that_would_hide_the_last_observation_are_refused():
         Ppo(ARGS, environments, 1, 0)
     with pytest.raises(UserError, match="3 environments for 2 copies"):
         Ppo(ARGS, FallingPoint(3), 1, 0)
+
+
+@pytest.mark.parametrize("space", [Dict({"x": Box(-1.0, 1.0, (2,))}), Box(0, 1, (8, 8, 3)), Discrete(3)])
+@pytest.mark.parametrize("which", ["observation", "action"])
+def test_spaces_that_are_no_vectors_are_refused(space, which):
+    environments = FallingPoint(2)
+    setattr(environments, f"single_{which}_space", space)
+    with pytest.raises(UserError, match=f"{which}s must be a Box of one dimension, got {type(space).__name__}"):
+        Ppo(ARGS, environments, 1, 0)
 
 
 def test_a_policy_that_diverged_is_a_fault():

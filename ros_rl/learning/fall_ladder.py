@@ -80,7 +80,13 @@ class Guarded:
 
 def _explorer(label: str, **settings: Any) -> Guarded:
     args = ExplorerArgs(**settings)
-    return Guarded(label, lambda *given: SafeExplorer(*given[:-1], given[-1].policy, args))
+    return Guarded(
+        label, lambda ppo, environments, iterations, seed, guard: SafeExplorer(ppo, environments, iterations, seed, guard.policy, args)
+    )
+
+
+def _recovery_rl(ppo: PpoArgs, environments: Environments, iterations: int, seed: int, guard: Guard) -> RecoveryRl:
+    return RecoveryRl(ppo, environments, iterations, seed, guard.policy, guard.transitions)
 
 
 METHODS: dict[str, Alone | Guarded] = {
@@ -89,7 +95,7 @@ METHODS: dict[str, Alone | Guarded] = {
     "masked": _explorer("masked", analytic=False, imitation=0.0),
     "masked_value": _explorer("masked, analytic value", imitation=0.0),
     "full": _explorer("SafeExplorer"),
-    "recovery_rl": Guarded("Recovery RL style", lambda *given: RecoveryRl(*given[:-1], given[-1].policy, given[-1].transitions)),
+    "recovery_rl": Guarded("Recovery RL style", _recovery_rl),
     "lagrangian": Alone("PPO-Lagrangian", LagrangianPpo),
     "cpo": Alone("CPO", Cpo),
 }

@@ -180,7 +180,7 @@ def _draw(env: str, runs: dict[str, list[dict[str, Any]]], table: dict[str, Any]
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     for index, (name, found) in enumerate(runs.items()):
         for axis, columns in ((axes[0], ("return",)), (axes[1], ("falls", "stuck"))):
-            curves = [(_column(run, "steps"), sum(_column(run, column) for column in columns)) for run in found]
+            curves = [(_column(run, "steps"), np.sum([_column(run, column) for column in columns], axis=0)) for run in found]
             for (steps, curve), run in zip(curves, found, strict=True):
                 axis.plot(steps, curve, color=f"C{index}", lw=0.5, alpha=0.5)
                 if run["failed"]:

@@ -70,8 +70,7 @@ class RecoveryRl(SafeExplorer):
         self._following = np.zeros((args.rollout, args.copies, *observations))
         self.risk_moments.update(first["observation"])
         with one_thread():
-            parts = (first[name] for name in ("observation", "action", "terminated", "next_observation"))
-            self._learn_risk(*parts, self.risk.first_epochs, args.learning_rate)
+            self._learn_risk(first, self.risk.first_epochs, args.learning_rate)
 
     def _build(self, observations: int, actions: int, draw: np.random.Generator) -> None:
         super()._build(observations, actions, draw)
@@ -110,23 +109,22 @@ class RecoveryRl(SafeExplorer):
     def _collect(self) -> Rollout:
         """Remembers what the risk learns from."""
         rollout = super()._collect()
+        names = "observation", "action", "terminated", "next_observation"
         parts = rollout.raw, self._executed, rollout.terminated, self._following
-        self._collected = [part.reshape(-1, *part.shape[2:]) for part in parts]
+        self._collected = {name: part.reshape(-1, *part.shape[2:]) for name, part in zip(names, parts, strict=True)}
         return rollout
 
     def _learn(self, batch: Batch) -> dict[str, float]:
         """Learns the risk too, from executed actions, with those that the policy now takes afterwards."""
         figures = super()._learn(batch)
         rate = self.args.learning_rate * (1.0 - self.iteration / self.iterations)
-        return {**figures, "risk_loss": self._learn_risk(*self._collected, self.risk.epochs, rate)}
+        return {**figures, "risk_loss": self._learn_risk(self._collected, self.risk.epochs, rate)}
 
-    def _learn_risk(
-        self, observation: np.ndarray, action: np.ndarray, fell: np.ndarray, following: np.ndarray, epochs: int, rate: float
-    ) -> float:
+    def _learn_risk(self, transitions: Mapping[str, np.ndarray], epochs: int, rate: float) -> float:
         """Descends on k transitions and returns the last loss; the policy's mean is what is done after each of them."""
-        taken = self._inputs(observation, action)
+        taken, following = self._inputs(transitions["observation"], transitions["action"]), transitions["next_observation"]
         ahead = self._inputs(following, self.actor.forward(self.moments(following))[-1].numpy())
-        fell = fell.astype(np.float32)
+        fell = transitions["terminated"].astype(np.float32)
         for _ in range(epochs):
             targets = risk_targets(fell, self.risk_critic.forward(ahead)[-1].numpy()[:, 0], self.risk.discount).astype(np.float32)
             order = self.streams.generators[1].permutation(len(targets))

@@ -26,6 +26,7 @@ STRENGTHS = {"strong": 0.02, "weak": 0.5}  # price of actions, c_u
 EPISODE = 60  # steps in which a recovery should be done
 _CALM = 0.8  # share of d below which a state counts as recovered
 _WORST = 0.95  # ρ of the snapshots nearest to a fall
+_HELD_OUT = 200  # snapshots
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,14 @@ def collect_snapshots(environment: FallEnv, count: int, region: float, seed: int
     return np.stack(found[:count]), Spent(steps, falls)
 
 
+def snapshots(make: Callable[[int], FallEnv], args: RecoveryArgs, seed: int) -> tuple[np.ndarray, np.ndarray, Spent]:
+    """Returns the states to train from, 200 held out, and what they cost together."""
+    environment = make(64)
+    states, spent = collect_snapshots(environment, args.snapshots + _HELD_OUT, args.region, seed)
+    environment.close()
+    return states[: args.snapshots], states[args.snapshots :], spent
+
+
 def start_from(environment: FallEnv, copies: np.ndarray, states: np.ndarray) -> np.ndarray:
     """Starts episodes of some copies in simulation states, (k, nstate); returns the observations of all, (n, o)."""
     environment.reset(options={"reset_mask": np.isin(np.arange(environment.num_envs), copies)})
@@ -178,10 +187,7 @@ def train_recovery(
         seed: of snapshots and training.
         progress: called with the number of steps that each policy has just done.
     """
-    collector = make(64)
-    states, collecting = collect_snapshots(collector, args.snapshots + 200, args.region, seed)
-    collector.close()
-    states, held_out = states[: args.snapshots], states[args.snapshots :]
+    states, held_out, collecting = snapshots(make, args, seed)
     runs, copies = len(prices), args.copies
     environment, streams = make(runs * copies), Streams([[seed, run] for run in range(runs)])
     draw, everyone = np.random.default_rng(seed), np.arange(runs * copies)
@@ -264,26 +270,34 @@ def _policy_of(sac: Sac, run: int, mean: np.ndarray, spread: np.ndarray) -> Reco
     return RecoveryPolicy(weights, biases, mean, spread)
 
 
-def rescue_rate(make: Callable[[int], FallEnv], recovery: Recovery, states: np.ndarray, region: float) -> float:
-    """Returns the share of states, (k, nstate), from which ρ comes below 0.8·region within 60 steps, before a fall.
+def rescued(make: Callable[[int], FallEnv], recovery: Recovery, states: np.ndarray, region: float) -> tuple[np.ndarray, np.ndarray]:
+    """Tries to come back from states, (k, nstate): to ρ below 0.8·region within 60 steps, before a fall.
+
+    Returns:
+        where it succeeded, (k,), and how near to a fall it was, (k,): the sum of ρ until then, 1 for each step after a fall.
 
     Raises:
         UserError: the actions are none, see `checked_recovery`.
     """
     environment = make(len(states))
-    everyone = np.arange(len(states))
     environment.reset(seed=0)
-    seen = start_from(environment, everyone, states)
+    seen = start_from(environment, np.arange(len(states)), states)
     actions = environment.action_space.shape[1] if environment.action_space.shape else 0
-    rescued, fallen = np.zeros(len(states), bool), np.zeros(len(states), bool)
+    back, fallen, distress = np.zeros(len(states), bool), np.zeros(len(states), bool), np.zeros(len(states))
     for _ in range(EPISODE):
         seen, _, terminated, truncated, info = environment.step(checked_recovery(recovery, seen, actions))
-        rescued |= (info["rho"] < _CALM * region) & ~fallen
-        fallen |= terminated & ~rescued
+        back |= (info["rho"] < _CALM * region) & ~fallen
+        fallen |= terminated & ~back
+        distress += np.where(fallen, 1.0, np.where(back, 0.0, info["rho"]))
         if (over := terminated | truncated).any():
             seen, _ = environment.reset(options={"reset_mask": over})
     environment.close()
-    return float(rescued.mean())
+    return back, distress
+
+
+def rescue_rate(make: Callable[[int], FallEnv], recovery: Recovery, states: np.ndarray, region: float) -> float:
+    """Returns the share of states, (k, nstate), from which it comes back, see `rescued`."""
+    return float(rescued(make, recovery, states, region)[0].mean())
 
 
 def save_recovery(path: Path, policy: RecoveryPolicy) -> None:

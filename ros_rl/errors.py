@@ -1,7 +1,10 @@
 """Errors a user can mend: one line that says what is wrong, where, and what would be right."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+_Kept = TypeVar("_Kept")
 
 
 class UserError(ValueError):
@@ -28,3 +31,14 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """
     known = sorted(known)
     return UserError(f"unknown {kind} '{name}'{closest(name, known)} (known: {', '.join(known) or 'none'})")
+
+
+def named(kind: str, name: str, known: Mapping[str, _Kept]) -> _Kept:
+    """Returns what has a name.
+
+    Raises:
+        UserError: nothing has, see `unknown`.
+    """
+    if name not in known:
+        raise unknown(kind, name, known)
+    return known[name]

@@ -17,7 +17,7 @@ from safetensors.numpy import save
 from tqdm import tqdm
 
 from ros_rl import paths
-from ros_rl.errors import RobotFault, UserError, unknown
+from ros_rl.errors import RobotFault, UserError, named
 from ros_rl.learning import checkpoint
 from ros_rl.learning.checkpoint import as_json, refuse_other
 from ros_rl.learning.cpo import Cpo
@@ -177,17 +177,6 @@ def evaluate(environment: FallEnv, learner: Ppo, seed: list[int]) -> Evaluation:
     return Evaluation(float(returns[alone].mean()), float(returns[~alone].mean()), exits, gap, gap_bound(largest, exits, discount))
 
 
-def method_named(name: str) -> Alone | Guarded:
-    """Returns a method.
-
-    Raises:
-        UserError: there is none of that name.
-    """
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
-    return METHODS[name]
-
-
 def read_json(path: Path) -> dict[str, Any]:
     """Returns what a file holds.
 
@@ -267,7 +256,7 @@ class Run:
             guard: the recovery policy, None for methods without.
         """
         self.seed, self.iterations = seed, _iterations(steps)
-        chosen, environments = method_named(method), make_fall_env(env, PPO.copies, EPISODE_STEPS)
+        chosen, environments = named("method", method, METHODS), make_fall_env(env, PPO.copies, EPISODE_STEPS)
         if isinstance(chosen, Guarded):
             assert guard is not None
             self.learner = chosen.make(PPO, environments, self.iterations, seed, guard)
@@ -348,7 +337,7 @@ def _iterations(steps: int) -> int:
 
 def place_of(env: str, method: str, seed: int, recovery: str, folder: Path) -> Path:
     """Returns where a run's files are, without their suffix. A method without recovery has one place whatever the strength."""
-    return folder / env / (recovery if isinstance(method_named(method), Guarded) else "alone") / f"{method}_{seed}"
+    return folder / env / (recovery if isinstance(named("method", method, METHODS), Guarded) else "alone") / f"{method}_{seed}"
 
 
 def train(env: str, method: str, seed: int, steps: int, recovery: str, folder: Path, bar: bool = True) -> dict[str, Any]:
@@ -360,7 +349,7 @@ def train(env: str, method: str, seed: int, steps: int, recovery: str, folder: P
     Raises:
         UserError: the arguments are out of range, or the folder holds something else under these names.
     """
-    chosen, place = method_named(method), place_of(env, method, seed, recovery, folder)
+    chosen, place = named("method", method, METHODS), place_of(env, method, seed, recovery, folder)
     if seed < 0 or steps < 1:
         raise UserError(f"--seed must not be negative and --steps be at least 1, got {seed} and {steps}")
     make_fall_env(env, 1).close()

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ros_rl.errors import UserError
-from ros_rl.learning.fall_ladder import METHODS, method_named, place_of, train
+from ros_rl.errors import UserError, named
+from ros_rl.learning.fall_ladder import METHODS, place_of, train
 from ros_rl.learning.statistics import bootstrap_interval, interquartile_mean
 from ros_rl.learning.training import save_json
 
@@ -30,7 +30,7 @@ def bench(
     """
     names = list(methods) or list(METHODS)
     for name in names:
-        method_named(name)
+        named("method", name, METHODS)
     if seeds < 1 or steps < 1:
         raise UserError(f"--seeds and --steps must be at least 1, got {seeds} and {steps}")
     if only_trained:

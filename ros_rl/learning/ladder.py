@@ -17,7 +17,7 @@ from safetensors.numpy import save
 from tqdm import tqdm
 
 from ros_rl import paths
-from ros_rl.errors import UserError, unknown
+from ros_rl.errors import UserError, named
 from ros_rl.learning import checkpoint
 from ros_rl.learning.goal_tasks import GoalTask, task_named
 from ros_rl.learning.lagrangian import LagrangianSac
@@ -65,17 +65,6 @@ METHODS = {
 }
 
 
-def method_named(name: str) -> Method:
-    """Returns a method.
-
-    Raises:
-        UserError: there is none of that name.
-    """
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
-    return METHODS[name]
-
-
 @dataclass
 class LadderArgs:
     """What to train."""
@@ -102,7 +91,7 @@ class Experiment:
         Raises:
             UserError: the method does not exist, or a number is out of its range.
         """
-        self.task, self.method, self.prior = task, method_named(method), prior
+        self.task, self.method, self.prior = task, named("method", method, METHODS), prior
         self.steps = steps or task.steps
         if seeds < 1 or self.steps <= task.args.warmup or self.steps % LOG_EVERY:
             needed = f"--seeds must be at least 1 and --steps a multiple of {LOG_EVERY} above the {task.args.warmup} of the warm-up"

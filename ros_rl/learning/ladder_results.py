@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ros_rl.errors import UserError
+from ros_rl.errors import UserError, named
 from ros_rl.learning.goal_tasks import VARIANTS, GoalTask, task_named
-from ros_rl.learning.ladder import METHODS, method_named, train
+from ros_rl.learning.ladder import METHODS, train
 from ros_rl.learning.minimal_weight import compare
 from ros_rl.learning.statistics import bootstrap_interval, interquartile_mean
 from ros_rl.learning.training import save_json
@@ -33,7 +33,7 @@ def bench(
     task = task_named(task_name)
     names = list(methods) or [name for name in METHODS if task.name == "cartpole" or name in _FEWER]
     for name in names:
-        method_named(name)
+        named("method", name, METHODS)
     if only_trained:
         names = [name for name in names if (folder / task.name / f"{name}.json").is_file()]
         if not names:

@@ -8,7 +8,8 @@ import grp
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -121,7 +122,7 @@ class ServoBusRobot:
         self._observation: Observation | None = None
         self._awaited: Observation | None = None
         self._unread = self._unsent = 0
-        self._goal = np.zeros(len(self._commanded))
+        self._goal: list[int] = []
         self._pacer = Pacer(spec.period)
 
     def connect(self) -> None:
@@ -147,9 +148,13 @@ class ServoBusRobot:
             self._check_modes()
             self._take_hold()
             self.read()
-        except BaseException:
+        except BaseException as error:
+            # Asked before the port is closed: who does not answer any more?
+            fault = self._fault("a servo answered and does so no more", error) if isinstance(error, _Lost) else None
             self._open.close()
             self._open = None
+            if fault is not None:
+                raise fault from None
             raise
 
     def read(self) -> Observation:
@@ -178,7 +183,7 @@ class ServoBusRobot:
             self._unsent += 1
             if self._unsent >= self._patience:
                 raise self._fault(f"{self._unsent} commands in a row were lost", lost) from None
-        return replace(command, joint_names=self.spec.joint_names, values=self._scale.position(self._goal))
+        return replace(command, joint_names=self.spec.joint_names, values=self._scale.position(np.array(self._goal)))
 
     def step(self) -> None:
         """Waits for the end of the control period and measures.
@@ -196,11 +201,9 @@ class ServoBusRobot:
         """Makes the measured positions the goals; where none can be measured, the servos keep the goals they have."""
         if self._open is None:
             return
-        try:
-            positions = self._exchange(partial(self._bus.sync_read_register, self._commanded, "present_position"))
-            self._send(np.array(positions, dtype=float))
-        except _Lost:
-            pass
+        with suppress(_Lost):
+            present = self._exchange(partial(self._bus.sync_read_register, self._commanded, "present_position"))
+            self._hold_at(present)
 
     def close(self) -> None:
         """Stops the robot and gives the port back. The servos hold on, unless they are to be released.
@@ -250,7 +253,7 @@ class ServoBusRobot:
         """Refuses servos that would take a goal position for something else, or not at all."""
         for id in self._commanded:
             modes = self._definitions[id].operating_modes
-            mode = self._surely(partial(self._bus.read_register, id, "operating_mode"))
+            mode = self._exchange(partial(self._bus.read_register, id, "operating_mode"))
             name = next((name for name, value in modes.items() if value == mode), "unknown")
             if "position" not in name:
                 raise UserError(
@@ -261,22 +264,25 @@ class ServoBusRobot:
     def _take_hold(self) -> None:
         """Makes the measured positions the goals, makes sure of it, and switches the torque on."""
         ids = self._commanded
-        present = self._surely(partial(self._bus.sync_read_register, ids, "present_position"))
+        present = self._exchange(partial(self._bus.sync_read_register, ids, "present_position"))
         if outside := [id for id, tick in zip(ids, present, strict=True) if not 0 <= tick <= self._last_tick(id)]:
             ticks = ", ".join(str(tick) for id, tick in zip(ids, present, strict=True) if id in outside)
             raise RobotFault(
                 f"{self._names(outside)} on {self._port} reads tick {ticks}, where its encoder has 0 to {self._last_tick(outside[0])}: "
                 "no goal could hold it there; set its homing_offset so that the joint's range lies within"
             )
-        for _ in range(self._patience):  # nothing acknowledges goals: torque on a stale one would make the arm jump
-            self._surely(partial(self._bus.sync_write_register, ids, "goal_position", present))
-            if self._surely(partial(self._bus.sync_read_register, ids, "goal_position")) == present:
-                break
-        else:
+        if not self._hold_at(present):
             raise RobotFault(f"the servos on {self._port} do not take goal positions; check cables and power")
-        self._goal = np.array(present, dtype=float)
         if failed := self._bus.set_torque(ids, True, 1):
             raise RobotFault(f"the torque of {self._names(failed)} on {self._port} could not be switched on: {next(iter(failed.values()))}")
+
+    def _hold_at(self, ticks: list[int]) -> bool:
+        """Sends goals in ticks until the servos have them, which nothing else acknowledges; returns whether they do."""
+        for _ in range(self._patience):
+            self._send(ticks)
+            if self._exchange(partial(self._bus.sync_read_register, self._commanded, "goal_position")) == self._goal:
+                return True
+        return False
 
     def _last_tick(self, id: int) -> int:
         resolution = self._definitions[id].resolution
@@ -308,13 +314,6 @@ class ServoBusRobot:
             self.counts["lost"] += 1
             time.sleep(self._settling)
             raise _Lost(str(error)) from None
-
-    def _surely(self, call: Callable[[], _Answer]) -> _Answer:
-        """Carries out a transaction without which the robot cannot be used."""
-        try:
-            return self._exchange(call)
-        except _Lost as lost:
-            raise self._fault("the servos answered and do so no more", lost) from None
 
     def _read(self) -> Observation:
         try:
@@ -351,12 +350,10 @@ class ServoBusRobot:
                 load[where] = self._exchange(partial(self._bus.sync_read_register, ids, register))
         return load
 
-    def _send(self, goal: np.ndarray) -> None:
+    def _send(self, goal: Iterable[float]) -> None:
         """Sends goals in ticks, cut to what the encoders can count."""
-        last = [self._last_tick(id) for id in self._commanded]
-        ticks = np.clip(np.rint(goal), 0, last)
-        whole = [int(tick) for tick in ticks]
-        self._exchange(partial(self._bus.sync_write_register, self._commanded, "goal_position", whole))
+        ticks = [min(max(round(tick), 0), self._last_tick(id)) for id, tick in zip(self._commanded, goal, strict=True)]
+        self._exchange(partial(self._bus.sync_write_register, self._commanded, "goal_position", ticks))
         self._goal = ticks
 
     def _fault(self, what: str, lost: _Lost) -> RobotFault:

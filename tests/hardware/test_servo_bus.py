@@ -1,5 +1,6 @@
 """Tests of ros_rl.hardware.servo_bus on servos behind a pseudo-terminal, through the library that drives real ones."""
 
+import itertools
 import math
 import os
 import sys
@@ -93,7 +94,7 @@ def test_a_tick_below_zero_is_read_as_one(servos, robot):
 
 def test_stamps_grow_on_the_monotonic_clock_in_whole_nanoseconds(robot):
     stamps = [robot.read().stamp for _ in range(5)]
-    assert all(later > earlier for earlier, later in zip(stamps, stamps[1:], strict=False))
+    assert all(later > earlier for earlier, later in itertools.pairwise(stamps))
     assert all(round(stamp * 1e9) / 1e9 == stamp for stamp in stamps)
 
 
@@ -240,6 +241,13 @@ def test_a_step_ends_with_a_measurement_that_is_new(servos, robot):
     assert robot.counts["lost"] == 2
     first, second = robot.read(), robot.read()
     assert before.stamp < first.stamp < second.stamp
+
+
+def test_a_stop_that_got_lost_is_sent_again(servos, robot):
+    servos.put(1, FEETECH.position, 2222)
+    servos.deaf = 2
+    robot.stop()
+    assert servos.goals() == [2222, 2048, 2048]
 
 
 def test_an_alarm_is_kept_until_it_is_over(servos, robot):

@@ -6,12 +6,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fake_servos import write_robot
 
 from ros_rl.bringup import (
     ARGUMENTS,
     BRINGUPS,
     RECORDER_ONLY,
     ROBOT_ONLY,
+    SERVOS_ONLY,
     TELEOP_ONLY,
     bringup_for,
     bringup_named,
@@ -92,7 +94,7 @@ def test_a_name_of_no_robot_and_no_bringup_lists_both():
 
 
 @pytest.mark.parametrize("name", [name for name in ARGUMENTS if any(name == p.name for table in NODES.values() for p in table)])
-def test_an_argument_reaches_every_node_that_has_it(name):
+def test_an_argument_reaches_every_node_that_has_it(name, tmp_path):
     values = {
         float: "1.0",
         bool: str(not ARGUMENTS[name].default).lower(),
@@ -100,12 +102,19 @@ def test_an_argument_reaches_every_node_that_has_it(name):
         str: "test",
         list: {"command": "1.0,2.0,3.0", "workspace": "-1.0,-1.0,0.0,1.0,1.0,1.0"}.get(name, "test"),
     }
-    text = {"robot": "arm", "policy": "arm_circle", "tasks": "arm_circle", "control_rate": "400.0", "filter": "none"}.get(
-        name, values[type(ARGUMENTS[name].default)]
-    )
+    text = {
+        "robot": "arm",
+        "policy": "arm_circle",
+        "tasks": "arm_circle",
+        "control_rate": "400.0",
+        "filter": "none",
+        "servo_baudrate": "57600",
+    }.get(name, values[type(ARGUMENTS[name].default)])
     if ARGUMENTS[name].choices and name != "filter":  # the arm has no safe prior
         text = ARGUMENTS[name].choices[-1]
     where = {"mode": "robot"} if name in ROBOT_ONLY else {"tasks": "none", "policy": "arm_circle"} if name == "scene" else {}
+    if name in SERVOS_ONLY:
+        where |= {"robot": str(write_robot(tmp_path)), "tasks": "none", "policy": "none", "servo_port": "test"}
     where |= {"web": "true"} if name == "web_port" else {}
     where |= {"teleop": "joy" if name == "on_release" else "twist"} if name in TELEOP_ONLY else {}
     where |= {"dataset": "nowhere"} if name in RECORDER_ONLY else {}
@@ -275,6 +284,16 @@ def test_what_a_window_needs_is_checked_before_anything_starts(monkeypatch):
     check_machine(graph("arm", {"web": "true", "web_port": port}))
 
 
+def test_a_serial_port_chooses_the_servo_bus_and_is_looked_at_before_anything_starts(tmp_path):
+    pytest.importorskip("rustypot")
+    given = {"mode": "robot", "robot": str(write_robot(tmp_path)), "tasks": "none", "policy": "none", "servo_port": "/dev/ttyNONE"}
+    described = graph("arm", given | {"web": "true"})
+    assert {values["backend"] for values in parameters(described).values() if "backend" in values} == {"servo_bus"}
+    assert parameters(described)["hardware_node"]["servo_baudrate"] == 1_000_000
+    with pytest.raises(UserError, match="there is no serial port /dev/ttyNONE"):
+        check_machine(described)
+
+
 @pytest.mark.parametrize(("text", "namespace"), [("left", "/left"), ("/lab/left/", "/lab/left"), ("", "/arm")])
 def test_namespace(text, namespace):
     assert graph("arm", {"namespace": text}).namespace == namespace
@@ -307,6 +326,22 @@ REFUSED = {
     "a port without a page": ("arm", {"web_port": "8090"}, "web_port has no effect without web:=true; leave it out"),
     "no port": ("arm", {"web": "true", "web_port": "70000"}, "web_port must be a whole number from 0 to 65535, got 70000"),
     "a controller in simulation": ("arm", {"controller": "jtc"}, "controller has no effect in mode:=sim; leave it out"),
+    "a servo bus in simulation": ("arm", {"servo_port": "/dev/ttyACM0"}, "servo_port has no effect in mode:=sim; leave it out"),
+    "a servo bus for a robot without servos": (
+        "arm",
+        {"mode": "robot", "servo_port": "/dev/ttyACM0"},
+        "robot 'arm' has no servos: give each joint in its robot.yaml a servo, such as {id: 1, model: sts3215}, or leave out servo_port",
+    ),
+    "a controller beside a servo bus": (
+        "arm",
+        {"mode": "robot", "servo_port": "/dev/ttyACM0", "controller": "jtc"},
+        "controller has no effect beside servo_port:=; leave one of them out",
+    ),
+    "a servo bus without a port": (
+        "arm",
+        {"mode": "robot", "servo_baudrate": "57600"},
+        "servo_baudrate has no effect without a servo_port:=; leave it out",
+    ),
     "two scenes": ("arm", {"scene": "floor"}, "scene is for tasks:=none; a task brings its own scene"),
     "an unknown device": ("arm", {"teleop": "mouse"}, "unknown value of teleop 'mouse'"),
     "no device to be told of": ("arm", {"joy_topic": "pad"}, "joy_topic has no effect without teleop:="),

@@ -292,6 +292,14 @@ def test_a_servo_in_another_mode_is_named(servos, spec):
     assert servos.written == []
 
 
+def test_s3_a_bus_that_fails_while_it_connects_leaves_the_servos_alone(servos, spec):
+    model = len(Protocol1.answer(1, 0, b"\0\0"))
+    servos.spoil = lambda servo, packet: packet if len(packet) == model else damaged(packet)
+    with pytest.raises(RobotFault, match="a servo answered and does so no more"):
+        ServoBusRobot(spec, servos.port, timeout=LONG).connect()
+    assert servos.written == []
+
+
 def test_a_servo_beyond_its_encoder_is_named(servos, spec):
     servos.put(2, FEETECH.position, sign_magnitude(-30, 15))
     with pytest.raises(RobotFault, match=r"joint 'lift' \(servo 2\) .* reads tick -30, where its encoder has 0 to 4095"):

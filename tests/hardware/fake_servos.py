@@ -170,6 +170,9 @@ class FakeServos:
         """Returns the goal of every servo, in ticks."""
         return [self.get(servo, self.table.goal) for servo in self.memory]
 
+    def send(self, answers: bytes) -> None:
+        os.write(self._own, answers)
+
     def close(self) -> None:
         os.write(self._end, b"\0")
         self._thread.join()
@@ -186,7 +189,7 @@ class FakeServos:
             while (taken := self.protocol.take(buffer)) is not None:
                 servo, instruction, parameters, buffer = taken
                 if answers := b"".join(self._answers(servo, instruction, parameters)):
-                    os.write(self._own, answers)
+                    self.send(answers)
 
     def _answers(self, servo: int, instruction: int, parameters: bytes) -> list[bytes]:
         if instruction == SYNC_READ:

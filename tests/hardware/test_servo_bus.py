@@ -150,6 +150,30 @@ def test_s3_one_bad_packet_is_retried_and_counted(servos, robot, how):
     assert robot.counts == {"retries": 1, "lost": 0}
 
 
+def test_s3_answers_still_on_their_way_are_not_taken_for_those_to_the_second_attempt(servos, robot, monkeypatch):
+    held, rounds = [], []
+
+    def spoil(servo, packet):
+        if servo == IDS[0]:
+            rounds.append(len(rounds))
+            late = b"".join(held)
+            held.clear()
+            return late + packet if rounds[-1] else damaged(packet)
+        if rounds[-1] == 0:
+            held.append(packet)
+            return b""
+        return packet
+
+    def sleep(seconds):
+        servos.send(b"".join(held))
+        held.clear()
+
+    monkeypatch.setattr("ros_rl.hardware.servo_bus.time.sleep", sleep)
+    servos.spoil = spoil
+    robot.read()
+    assert robot.counts == {"retries": 1, "lost": 0}
+
+
 def test_s3_an_answer_that_never_comes_is_waited_for_and_asked_for_again(servos, spec):
     robot = ServoBusRobot(spec, servos.port, timeout=SHORT)
     robot.connect()

@@ -264,7 +264,11 @@ def test_a_joint_with_a_servo_counts_as_its_servo_does_and_a_controller_speaks_s
         ("servo: {id: 7, model: sts3215}", "hold: 0.0", "9: joint 'jaw' has no servo and others have; give all joints one, or none"),
         ("id: 7", "id: 2", "9: joint 'jaw' has the servo id 2 of joint 'lift'; every servo on a bus needs its own"),
         ("id: 7", "id: 253", "9: 'joints.jaw.servo.id' should be less than or equal to 252, got 253"),
-        ("{id: 7, model: sts3215", "{id: 7, model: sts3216", "9: unknown servo model 'sts3216', did you mean 'sts3215'? (known: sts3215, sts3250, "),
+        (
+            "{id: 7, model: sts3215",
+            "{id: 7, model: sts3216",
+            "9: unknown servo model 'sts3216', did you mean 'sts3215'? (known: sts3215, sts3250, ",
+        ),
         ("{id: 7, model: sts3215", "{id: 7", "9: key 'joints.jaw.servo.model' is missing"),
         (
             "jaw: {device_unit: tick, ticks_per_turn: 4096, device_offset: 1024, ",

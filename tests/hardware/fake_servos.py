@@ -3,9 +3,12 @@
 Written from the protocols' descriptions; packets can be spoilt on their way to whoever asks.
 """
 
+import fcntl
 import os
 import pty
 import select
+import sys
+import termios
 import threading
 import tty
 from collections.abc import Callable
@@ -172,6 +175,10 @@ class FakeServos:
 
     def send(self, answers: bytes) -> None:
         os.write(self._own, answers)
+
+    def arrived(self) -> int:
+        """Returns how many bytes are at the port and have not been read."""
+        return int.from_bytes(fcntl.ioctl(self._other, termios.FIONREAD, bytes(4)), sys.byteorder)
 
     def close(self) -> None:
         os.write(self._end, b"\0")

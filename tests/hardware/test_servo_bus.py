@@ -165,8 +165,11 @@ def test_s3_answers_still_on_their_way_are_not_taken_for_those_to_the_second_att
         return packet
 
     def sleep(seconds):
-        servos.send(b"".join(held))
+        late = b"".join(held)
         held.clear()
+        servos.send(late)
+        while servos.arrived() < len(late):
+            pass
 
     monkeypatch.setattr("ros_rl.hardware.servo_bus.time.sleep", sleep)
     servos.spoil = spoil

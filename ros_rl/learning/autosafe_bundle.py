@@ -23,7 +23,7 @@ from ros_rl.policies.bundle import Bundle
 from ros_rl.policies.interface import ObservationKey, PolicySpec
 from ros_rl.policies.learned import prior_tensors
 from ros_rl.robots.spec import load_robot
-from ros_rl.sim.goals import cartpole
+from ros_rl.sim.goals import cartpole, quadrotor
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,15 @@ DESIGNS = {
         cartpole.SCALE,
         cartpole.REACH,
         np.ones(1),
+    ),
+    "quadrotor_autosafe": Design(
+        "quadrotor",
+        "mid",
+        quadrotor.ROBOT,
+        {"base_position": (3,), "base_velocity": (3,), "base_quat": (4,), "base_gyro": (3,)},
+        quadrotor.SCALE,
+        quadrotor.REACH,
+        quadrotor.DIRECTION,
     ),
 }
 

@@ -107,7 +107,7 @@ class BenchSafety:
     """
 
     robot: str = "cartpole"
-    """A robot with a safe prior: cartpole or quadrotor_wrench."""
+    """A robot with a safe prior: cartpole, quadrotor_wrench or quadruped (its stance)."""
     hidden: int = 64
     """Width of the policy's two hidden layers."""
     json: bool = False

@@ -26,6 +26,7 @@ from ros_rl.bringup import (
     read_words,
     tasks_for,
 )
+from ros_rl.data.cameras import recorded_cameras
 from ros_rl.data.dataset import DatasetWriter
 from ros_rl.data.features import DatasetSpec
 from ros_rl.errors import UserError
@@ -208,12 +209,12 @@ def test_a_dataset_is_recorded_by_one_more_node_in_a_process_of_its_own_with_all
     assert [process.executable for process in processes(described)][-1] == "recorder_node"
     assert len(processes(described)) == (2 if composed == "true" else 5)
     assert parameters(graph("arm", given | {"dataset": "nowhere", "cameras": "none"}))["recorder_node"]["cameras"] == [""]
-    assert parameters(graph("arm", given | {"dataset": "nowhere", "cameras": "wrist"}))["recorder_node"]["cameras"] == ["wrist"]
+    assert parameters(graph("arm", given | {"dataset": "nowhere", "cameras": "hand"}))["recorder_node"]["cameras"] == ["hand"]  # optional
 
 
 def test_a_dataset_of_another_robot_rate_or_cameras_is_refused_with_both_sides_before_anything_starts(tmp_path):
     robot = load_robot("arm")
-    with DatasetWriter(tmp_path / "set", DatasetSpec.of(robot, 30, robot.cameras)):
+    with DatasetWriter(tmp_path / "set", DatasetSpec.of(robot, 30, recorded_cameras(robot, None))):
         pass
     given = {"dataset": str(tmp_path / "set"), "cameras": "wrist"}
     assert graph("arm", given)
@@ -370,12 +371,12 @@ REFUSED = {
     "a camera that is nowhere": (
         "arm",
         {"dataset": "nowhere", "cameras": "wrist,frnt"},
-        "unknown camera of arm in tabletop 'frnt', did you mean 'front'? (known: front, overhead, wrist)",
+        "unknown camera of arm in tabletop 'frnt', did you mean 'front'? (known: front, hand, overhead, wrist)",
     ),
     "a camera of the scene on a robot": (
         "arm",
         {"dataset": "nowhere", "cameras": "front", "mode": "robot", "policy": "arm_circle"},
-        "unknown camera of arm 'front' (known: wrist)",
+        "unknown camera of arm 'front' (known: hand, wrist)",
     ),
     "nobody to do it": ("arm", {"tasks": "none", "policy": "none", "teleop": "scripted"}, "without a task and a policy, name the"),
     "a device that needs a policy": (

@@ -84,7 +84,10 @@ class Joint:
 
 @dataclass(frozen=True)
 class Camera:
-    """A camera fixed to a link. `frame` is an optical frame (REP 103: z forward, x right, y down); `fovy` in degrees."""
+    """A camera fixed to a link. `frame` is an optical frame (REP 103: z forward, x right, y down); `fovy` in degrees.
+
+    One that is `optional` is used where it is named, and not where all cameras are meant.
+    """
 
     name: str
     frame: str
@@ -92,6 +95,7 @@ class Camera:
     height: int
     fovy: float
     rate: float
+    optional: bool = False
 
     def frame_index(self, stamp: float) -> int:
         """Returns the number of the newest frame due at a time in s; the first frame, number 0, is due at 0."""
@@ -307,6 +311,7 @@ class _CameraFile:
     height: Count = 480
     fovy: Annotated[float, pydantic.Field(gt=0, lt=180)] = 45.0
     rate: Positive = 30.0
+    optional: bool = False
 
 
 @pydantic.dataclasses.dataclass(config=STRICT)
@@ -375,7 +380,7 @@ def load_robot(name: str | Path, control_rate: float = 0.0) -> RobotSpec:
         floating_base=file.floating_base,
         base_position=(file.base_position[0], file.base_position[1], file.base_position[2]),
         tool_frame=file.tool_frame,
-        cameras=tuple(Camera(key, c.frame, c.width, c.height, float(c.fovy), float(c.rate)) for key, c in file.cameras.items()),
+        cameras=tuple(Camera(key, c.frame, c.width, c.height, float(c.fovy), float(c.rate), c.optional) for key, c in file.cameras.items()),
         imu_frame=file.imu_frame,
         odometry=file.odometry,
         gravity_compensation=file.gravity_compensation,

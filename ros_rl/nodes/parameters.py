@@ -186,7 +186,12 @@ SAFETY_NODE = (
     ),
     Parameter("recovery", "", "Recovery policy of filter recovery: a bundle that says its region, by name or path."),
     Parameter(
-        "recovery_d", 0.0, "Instability at which recovery begins; 0: the bundle's, which is the largest.", minimum=0.0, maximum=1.0, dynamic=True
+        "recovery_d",
+        0.0,
+        "Instability at which recovery begins; 0: the bundle's, which is the largest.",
+        minimum=0.0,
+        maximum=1.0,
+        dynamic=True,
     ),
     Parameter("recovery_d_exit", 0.0, "Instability below which recovery may end; 0: 0.8 of d.", minimum=0.0, maximum=1.0, dynamic=True),
     Parameter(

@@ -9,6 +9,7 @@ from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.safety.interface import SAFE, SafetyFilter, SafetyReport, UrgentFilter
 
+
 class SafetyStage:
     """Runs a filter on every command; the same in a ROS node and in a training loop."""
 

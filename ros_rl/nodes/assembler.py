@@ -69,6 +69,7 @@ class ObservationAssembler:
         self._lockstep = lockstep
         self._patience = dict(patience or {}) if not lockstep else {}
         self._began = 0.0  # stamp of the first joint state of this time line
+        self._missed: set[str] = set()  # sources that have not told the moment of the last joint state but one
         self._joints = JointReader(spec.measured_names)
         self._parts: dict[str, _Part] = {}
         self._images: dict[str, _Part] = {}
@@ -108,6 +109,9 @@ class ObservationAssembler:
         if before is None or stamp < before.stamp:
             self._images.clear()  # time jumped back: frames of the old time line are none of the new one's
             self._began = stamp
+            self._missed.clear()
+        elif stamp > before.stamp:
+            self._missed = {name for name in self._patience if name not in self._parts or self._parts[name].stamp != before.stamp}
         self._parts["joints"] = _Part(stamp, fields)
         self._try_deliver()
 
@@ -138,8 +142,10 @@ class ObservationAssembler:
         """Whether an observation waits for a source that has not told this moment yet."""
         part = self._parts.get(source)
         heard = part.stamp if part is not None and part.stamp <= now else self._began
-        gone = source in self._patience and now - heard > self._patience[source]
-        self._node.say(source, f"silent for {now - heard:.3f} s" if gone else None)
+        # One that has been silent together with the joint states, as in a pause, may be about to speak.
+        gone = source in self._missed and now - heard > self._patience[source]
+        if source in self._patience:
+            self._node.say(source, f"silent for {now - heard:.3f} s" if gone else None)
         return not gone
 
     def _usable(self, frame: _Part, camera: Camera, now: float) -> bool:

@@ -123,7 +123,7 @@ class SafetyNode(StackNode):
         if not self._observed:
             self._observed = True
             patience = {"imu": self._stale_after} if self._recovery is not None else None
-            ObservationAssembler(self, self._spec, self._stage.reads, (), self._on_observation, self._lockstep, patience)
+            self._assembler = ObservationAssembler(self, self._spec, self._stage.reads, (), self._on_observation, self._lockstep, patience)
 
     def status(self) -> tuple[bytes, str, Mapping[str, object]]:
         """Returns an error while no safe command is known or the robot is held, a warning while the filter's own action acts."""
@@ -298,7 +298,7 @@ class SafetyNode(StackNode):
         acting = str(report.values.get("mode", ""))
         if acting != self._acting:
             self._acting = acting
-            self.get_logger().info(f"mode {acting}: {report.fault or report.warning or 'inside the region'}")
+            self.get_logger().info(f"mode {acting}: {report.fault or report.warning or report.instead or 'inside the region'}")
             self._publish_status()
 
     def _halt(self, reason: str) -> None:

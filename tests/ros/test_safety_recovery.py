@@ -50,7 +50,9 @@ def test_in_lock_step_a_push_is_answered_by_recovery_in_the_same_tick_until_the_
     stamps = sorted(joints.keys() & quats.keys() & sources.keys())
     zero = np.zeros(12)
     rho = [float(instability(Observation(stamp, joints[stamp], zero, zero, base_quat=quats[stamp]))) for stamp in stamps]
-    expected = ["recovery:quadruped_stand" if switch.update(*pair) == "recovery" else "quadruped_trot" for pair in zip(stamps, rho, strict=True)]
+    expected = [
+        "recovery:quadruped_stand" if switch.update(*pair) == "recovery" else "quadruped_trot" for pair in zip(stamps, rho, strict=True)
+    ]
     assert [sources[stamp] for stamp in stamps] == expected
     first = next(index for index, entry in enumerate(rho) if entry >= REGION.d)
     assert stamps[first] >= 300 * SPEC.period

@@ -198,19 +198,19 @@ def test_without_news_the_recovery_policy_acts_on_the_last_state(recovery, stand
 
 def test_a_recovery_policy_that_cannot_act_leaves_no_safe_action():
     broken = RecoveryFilter(SPEC, Standing(values=np.full(12, np.nan)), REGION, SETTINGS)
-    with pytest.raises(NoSafeAction, match="the recovery policy cannot act: the command for FL_hip_joint.* is not finite"):
+    with pytest.raises(NoSafeAction, match=r"the recovery policy cannot act: the command for FL_hip_joint.* is not finite"):
         broken.filter(seen(0.0, 0.5), TASK)
     recovery = load_recovery(SPEC, "quadruped_stand", RecoverySettings())
-    with pytest.raises(NoSafeAction, match="'joint_position' is not finite"):
+    with pytest.raises(NoSafeAction, match=r"'joint_position' is not finite"):
         recovery.filter(seen(0.0, 0.0, np.full(12, np.nan)), TASK)
     assert recovery.fallback() is None
 
 
 def test_the_region_can_be_set_while_it_runs_and_is_never_wider_than_the_bundles(recovery):
     recovery.filter(seen(0.0, 0.35), TASK)
-    with pytest.raises(UserError, match="d may be at most 0.4"):
+    with pytest.raises(UserError, match=r"d may be at most 0.4"):
         recovery.set(replace(SETTINGS, d=0.5))
-    with pytest.raises(UserError, match="d_exit must be at most d, 0.2, got 0.3"):
+    with pytest.raises(UserError, match=r"d_exit must be at most d, 0.2, got 0.3"):
         recovery.set(replace(SETTINGS, d=0.2))
     assert recovery.filter(seen(0.005, 0.35), TASK)[1].values["mode"] == "task"
     recovery.set(replace(SETTINGS, d=0.3, d_exit=0.2))
@@ -227,20 +227,20 @@ def test_a_region_without_the_poses_about_home_is_refused_and_one_that_lacks_som
     share, mean = some._instability.excluded()
     assert 0.0 < share <= 0.5
     assert some.remark == f"the region ρ < 0.08 excludes {share:.0%} of upright poses about home; mean ρ {mean:.3g}"
-    with pytest.raises(UserError, match="the region ρ < 0.05 excludes 73% of upright poses about home; mean ρ 0.0657"):
+    with pytest.raises(UserError, match=r"the region ρ < 0.05 excludes 73% of upright poses about home; mean ρ 0.0657"):
         RecoveryFilter(SPEC, Standing(), replace(low, d=0.05), RecoverySettings())
 
 
 def test_other_joints_and_bundles_that_say_no_region_are_refused(tmp_path):
-    with pytest.raises(UserError, match="a recovery policy for other joints: bundle 'arm_circle' commands joint1.*quadruped' has FL_hip"):
+    with pytest.raises(UserError, match=r"a recovery policy for other joints: bundle 'arm_circle' commands joint1.*quadruped' has FL_hip"):
         load_recovery(SPEC, "arm_circle", RecoverySettings())
-    with pytest.raises(UserError, match="bundle 'quadruped_trot' says no region that it recovers from"):
+    with pytest.raises(UserError, match=r"bundle 'quadruped_trot' says no region that it recovers from"):
         load_recovery(SPEC, "quadruped_trot", RecoverySettings())
-    with pytest.raises(UserError, match="name the bundle of the recovery policy with recovery:="):
+    with pytest.raises(UserError, match=r"name the bundle of the recovery policy with recovery:="):
         load_recovery(SPEC, "", RecoverySettings())
     seeing = load_bundle("quadruped_stand")
     seeing = replace(seeing, spec=replace(seeing.spec, observation=(ObservationKey("privileged.base_pose", (7,)),)))
-    with pytest.raises(UserError, match="reads privileged.base_pose, which a recovery policy must do without"):
+    with pytest.raises(UserError, match=r"reads privileged.base_pose, which a recovery policy must do without"):
         load_recovery(SPEC, seeing, RecoverySettings())
 
 

@@ -49,5 +49,5 @@ def test_a_region_cannot_be_widened(limits, message):
 
 
 def test_a_limit_that_the_region_lacks_cannot_be_set():
-    with pytest.raises(UserError, match="drop_limit 0.1 has no effect"):
+    with pytest.raises(UserError, match=r"drop_limit 0.1 has no effect"):
         Region(0.35, 1.0).narrowed(drop_limit=0.1)

@@ -110,6 +110,8 @@ class ObservationAssembler:
             self._images.clear()  # time jumped back: frames of the old time line are none of the new one's
             self._began = stamp
             self._missed.clear()
+            for name in [name for name in self._patience if name in self._parts and self._parts[name].stamp > stamp]:
+                del self._parts[name]
         elif stamp > before.stamp:
             self._missed = {name for name in self._patience if name not in self._parts or self._parts[name].stamp != before.stamp}
         self._parts["joints"] = _Part(stamp, fields)
@@ -141,7 +143,7 @@ class ObservationAssembler:
     def _waits(self, source: str, now: float) -> bool:
         """Whether an observation waits for a source that has not told this moment yet."""
         part = self._parts.get(source)
-        heard = part.stamp if part is not None and part.stamp <= now else self._began
+        heard = self._began if part is None else part.stamp  # which may be ahead of the joint states
         # One that has been silent together with the joint states, as in a pause, may be about to speak.
         gone = source in self._missed and now - heard > self._patience[source]
         if source in self._patience:

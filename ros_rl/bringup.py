@@ -18,6 +18,7 @@ from ros_rl.policies.bundle import Bundle, check_fits, load_bundle
 from ros_rl.robots.spec import RobotSpec, load_robot
 from ros_rl.safety.filters import make_filter
 from ros_rl.safety.prior import load_prior
+from ros_rl.safety.recovery import PARAMETER, RecoverySettings, load_recovery
 from ros_rl.sim.task import Task, load_task
 from ros_rl.teleop.joy import read_mapping
 from ros_rl.teleop.leader import read_calibration
@@ -115,6 +116,7 @@ CONTROLLER_ONLY = ("controller", "command_interface", "joint_states_topic", "imu
 SERVOS_ONLY = tuple(parameter.name for parameter in SERVO_BUS)
 ROBOT_ONLY = (*CONTROLLER_ONLY, *SERVOS_ONLY)
 ROBOT_PROCESSES = ("hardware_node", "composed_node")  # the robot is in one of them
+_RECOVERY = PARAMETER.rstrip("_")  # the parameter itself, and those that begin with it
 NO_POLICY = "none"
 _WEB = "web_node"
 _TELEOP = "teleop_node"
@@ -218,6 +220,8 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
         "demonstrator": demonstrator,
         "cameras": _cameras(values, robot, (tasks[0].scene if tasks else values["scene"]) if simulated else None),
     }
+    if values["filter"] == "recovery" and not simulated:
+        shared["max_age"] = _imu_age(values, given)
     if tasks and "command" not in given:
         shared["command"] = list(tasks[0].command)
     if tasks and not simulated and "instruction" not in given:
@@ -240,6 +244,14 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
     return Graph(bringup, _namespace(values["namespace"] or bringup), nodes, values["composed"])
 
 
+def _imu_age(values: Mapping[str, Any], given: Mapping[str, str]) -> float:
+    """Returns the greatest age of what the hardware node reads, s: an older attitude would come with the stamp of newer joint states."""
+    limit = float(values["recovery_imu_timeout"])
+    if "max_age" in given and values["max_age"] > limit:
+        raise UserError(f"max_age must be at most recovery_imu_timeout, {limit:g} s, with filter:=recovery, got {values['max_age']:g}")
+    return min(limit, float(values["max_age"]))
+
+
 def _check_effects(given: Mapping[str, str], values: Mapping[str, Any]) -> None:
     """Refuses arguments that would have no effect beside the others."""
     simulated = values["mode"] == "sim"
@@ -254,6 +266,8 @@ def _check_effects(given: Mapping[str, str], values: Mapping[str, Any]) -> None:
             raise UserError("web_port has no effect without web:=true; leave it out")
         if key in TELEOP_ONLY and values["teleop"] == "none":
             raise UserError(f"{key} has no effect without teleop:=; leave it out")
+        if key.startswith(_RECOVERY) and values["filter"] != "recovery":
+            raise UserError(f"{key} has no effect without filter:=recovery; leave it out")
         if key in RECORDER_ONLY and not values["dataset"]:
             raise UserError(f"{key} has no effect without dataset:=; leave it out")
 
@@ -268,7 +282,9 @@ def _actors(values: Mapping[str, Any], robot: RobotSpec, tasks: Sequence[Task], 
         check_fits(bundle, robot)
         if bundle.spec.privileged and not simulated:
             raise UserError(f"policy '{policy}' reads simulator state, so it runs in mode:=sim only; name another policy:=")
-    if values["filter"] != "none":
+    if values["filter"] == "recovery":
+        load_recovery(robot, values["recovery"], RecoverySettings.of(values))
+    elif values["filter"] != "none":
         prior = values["prior"] or values["robot"]
         make_filter(values["filter"], robot, prior, values["outside"])  # refuses here what the node would refuse
         if policy != NO_POLICY:

@@ -119,7 +119,11 @@ def test_an_argument_reaches_every_node_that_has_it(name, tmp_path):
     where |= {"web": "true"} if name == "web_port" else {}
     where |= {"teleop": "joy" if name == "on_release" else "twist"} if name in TELEOP_ONLY else {}
     where |= {"dataset": "nowhere"} if name in RECORDER_ONLY else {}
-    given = parameters(graph("arm", {"tasks": "arm_circle", **where, name: text}))
+    bringup, task = "arm", "arm_circle"
+    if name.startswith("recovery"):  # of a legged robot, and smaller limits than its recovery policy's
+        bringup, task, text = "quadruped", "quadruped_stand", "quadruped_stand" if name == "recovery" else "0.1"
+        where = {"filter": "recovery", "recovery": "quadruped_stand"}
+    given = parameters(graph(bringup, {"tasks": task, **where, name: text}))
     owners = [node for node, table in NODES.items() if node in given and any(p.name == name for p in table)]
     assert owners
     for node in owners:
@@ -147,6 +151,12 @@ def test_the_mode_changes_the_backend_and_nothing_the_policy_sees():
 def test_use_sim_time(text, mode, expected):
     described = graph("arm", {"use_sim_time": text, "mode": mode, "tasks": "arm_circle"})
     assert all(node.parameters["use_sim_time"] is expected for node in described.nodes)
+
+
+def test_with_recovery_a_real_robot_s_attitude_is_no_older_than_the_safety_node_takes():
+    given = {"filter": "recovery", "recovery": "quadruped_stand", "recovery_imu_timeout": "0.03"}
+    ages = [parameters(graph("quadruped", {**given, "mode": mode}))["hardware_node"]["max_age"] for mode in ("robot", "sim")]
+    assert ages == [0.03, 0.1]
 
 
 def test_a_task_gives_the_policy_and_the_target_velocity_unless_told_otherwise():
@@ -345,6 +355,18 @@ REFUSED = {
     ),
     "two scenes": ("arm", {"scene": "floor"}, "scene is for tasks:=none; a task brings its own scene"),
     "an unknown device": ("arm", {"teleop": "mouse"}, "unknown value of teleop 'mouse'"),
+    "no recovery to be set": ("quadruped", {"recovery_d": "0.1"}, "recovery_d has no effect without filter:=recovery; leave it out"),
+    "no recovery policy": ("quadruped", {"filter": "recovery"}, "filter recovery: name the bundle of the recovery policy with recovery:="),
+    "a recovery policy for another robot": (
+        "quadruped",
+        {"filter": "recovery", "recovery": "arm_circle"},
+        "a recovery policy for other joints: bundle 'arm_circle' commands joint1",
+    ),
+    "an attitude that may be old": (
+        "quadruped",
+        {"filter": "recovery", "recovery": "quadruped_stand", "mode": "robot", "max_age": "0.1"},
+        "max_age must be at most recovery_imu_timeout, 0.04 s, with filter:=recovery, got 0.1",
+    ),
     "no device to be told of": ("arm", {"joy_topic": "pad"}, "joy_topic has no effect without teleop:="),
     "a publisher that dies hands back": (
         "arm",

@@ -43,6 +43,16 @@ class Leg:
         thigh = np.arctan2(-x, depth) - np.arctan2(self.calf * np.sin(calf), self.thigh + self.calf * np.cos(calf))
         return np.array([np.remainder(hip + np.pi, 2 * np.pi) - np.pi, thigh, calf])
 
+    def foot(self, joints: np.ndarray) -> np.ndarray:
+        """Returns where the foot is in the trunk frame, m, shape (..., 3), for hip, thigh and calf angles, rad, (..., 3)."""
+        hip, thigh, calf = np.moveaxis(joints, -1, 0)
+        back = self.thigh * np.sin(thigh) + self.calf * np.sin(thigh + calf)
+        depth = self.thigh * np.cos(thigh) + self.calf * np.cos(thigh + calf)
+        side = self.offset * np.cos(hip) + depth * np.sin(hip)
+        down = depth * np.cos(hip) - self.offset * np.sin(hip)
+        foot: np.ndarray = self.hip + np.stack([-back, side, -down], axis=-1)
+        return foot
+
     def torques(self, joints: np.ndarray, load: float) -> np.ndarray:
         """Returns the joint torques, N·m, shape (3,), with which the foot carries a load, N, along the trunk's z axis.
 

@@ -56,3 +56,10 @@ def test_a_foot_on_the_ground_goes_backwards_at_a_constant_speed_and_returns_thr
     np.testing.assert_allclose(moved[1000], moved[0], atol=1e-12)  # a stride later
     np.testing.assert_allclose(moved[800], [0.0, 0.0, 0.05], atol=1e-9)  # in the middle of its swing
     assert np.abs(np.diff(moved, axis=0)).max() < 1e-3  # without a jump
+
+
+@pytest.mark.parametrize("leg", LEGS)
+def test_the_foot_is_where_the_robot_model_has_it(leg):
+    model, joints = RobotModel(ROBOT), np.array(random_legs(20))
+    feet = legs_of(ROBOT)[leg].foot(joints[:, SLICES[leg]])
+    np.testing.assert_allclose(feet, [model.frame_pose(f"{leg}_foot", pose).position for pose in joints], atol=1e-9)

@@ -31,7 +31,6 @@ class Parameters:
     lift: NotNegative
     full_lift_speed: Positive
     rate: Positive
-    lead: NotNegative
     correction: Positive
     settle: Positive
 
@@ -119,8 +118,8 @@ def walk_in(bundle: Bundle) -> Walk:
     """
     own = parameters(bundle, Parameters)
     gait = Gait(own.frequency, own.duty, own.lift, own.full_lift_speed, tensor(bundle, "stance", (4, 3)), tensor(bundle, "phase", (4,)))
-    limits = (tensor(bundle, name, (3,)) for name in _LIMITS)
-    return Walk(gait, own.rate, own.lead, own.correction, own.settle, *limits)
+    limits = (tensor(bundle, name, shape) for name, shape in zip(_LIMITS, ((2, 3), (3,)), strict=True))
+    return Walk(gait, own.rate, own.correction, own.settle, *limits)
 
 
 def correction_in(bundle: Bundle) -> Correction:

@@ -21,16 +21,14 @@ class Walk:
     Attributes:
         gait: the trot.
         rate: Hz, at which the policy acts.
-        lead: s by which the targets are ahead of the feet: a joint follows late by its damping over its stiffness.
         correction: rad that the action 1 adds to the trot's target.
         settle: time to move from the first measured posture to the stance, s; the policy acts from then on.
-        velocity_limit: of the command, m/s and rad/s, shape (3,).
+        velocity_limit: lowest and highest command, m/s and rad/s, shape (2, 3).
         acceleration_limit: of the velocity that is walked at, m/s² and rad/s², shape (3,).
     """
 
     gait: Gait
     rate: float
-    lead: float
     correction: float
     settle: float
     velocity_limit: np.ndarray
@@ -68,8 +66,8 @@ class Walker:
 
     def listen(self, command: np.ndarray, copies: Any = slice(None)) -> None:
         """Moves the velocity towards a command, (k, 3): once before every action."""
-        limit, step = self.walk.velocity_limit, self.walk.acceleration_limit / self.walk.rate
-        wanted = np.clip(command, -limit, limit)
+        step = self.walk.acceleration_limit / self.walk.rate
+        wanted = np.clip(command, *self.walk.velocity_limit)
         self.velocity[copies] += np.clip(wanted - self.velocity[copies], -step, step)
 
     def observation(self, quat: np.ndarray, gyro: np.ndarray, position: np.ndarray, speed: np.ndarray) -> np.ndarray:
@@ -103,8 +101,7 @@ class Walker:
         """Returns the joint targets that actions, (k, 12), within ±1 amount to, shape (k, periods, 12), and advances the clock."""
         actions, before = np.clip(actions, -1.0, 1.0), self.action[copies][:, None]
         ticks = (self.clock[copies] - self.settling)[:, None] * self.periods + np.arange(self.periods)
-        strides = (ticks * self._period + self.walk.lead) * self.walk.gait.frequency
-        targets = self._trot.targets(strides, self.velocity[copies][:, None])
+        targets = self._trot.targets(ticks * self._period * self.walk.gait.frequency, self.velocity[copies][:, None])
         correction = before + self._share * (actions[:, None] - before)
         self.clock[copies] += 1
         self.action[copies] = actions

@@ -31,8 +31,6 @@ from ros_rl.sim.vector_env import Judged, KeptVectorEnv
 
 ROBOT, TASK = "quadruped", "quadruped_walk"
 FALLEN_TILT, LOW, LOW_RANGE = np.deg2rad(60.0), 0.27, 0.15  # rad; m of the trunk above the ground, and m below that is a fall
-FASTEST = np.array([0.8, 0.3, 0.8])  # m/s forward and to the left, rad/s
-_SLOWEST = np.array([-0.4, -0.3, -0.8])
 _TERRAIN_SEED, _HALF_WIDTH, _EDGE = 0, 10.0, 0.5  # of the uneven ground, m; its edge is not walked on
 _COMMAND_STEPS, _PUSH_STEPS = (100, 250), (75, 200)  # from one command or push to the next
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
@@ -58,7 +56,7 @@ class Conditions:
     friction: tuple[float, float] = (0.5, 1.25)
     load: tuple[float, float] = (-0.5, 2.0)
     delay: int = 2
-    push: float = 0.5
+    push: float = 1.0
     spread: bool = True
     commands: bool = True
 
@@ -239,7 +237,7 @@ class WalkVectorEnv(KeptVectorEnv):
 
     def _draw_command(self, copy: int, draw: np.random.Generator) -> None:
         """Draws a velocity: one in ten stands, and each part of the others is zero three times in ten."""
-        command = draw.uniform(_SLOWEST, FASTEST) * (draw.random(3) < 0.7)
+        command = draw.uniform(*self.walker.walk.velocity_limit) * (draw.random(3) < 0.7)
         self.command[copy] = command * (draw.random() < 0.9)
         self._next_command[copy] += draw.integers(*_COMMAND_STEPS)
 

@@ -52,15 +52,12 @@ def test_a_robot_that_falls_counts_as_standing_and_not_as_a_survivor(monkeypatch
     hopeless = replace(walk.walk(), correction=1.2)
     (row,) = walk.tracking(hopeless, over, 2, uneven=False)
     assert row["fell"] == 2 and row["error"] == {"linear": 1.0}
-    found = walk.survival(hopeless, over, 1, NOMINAL)
+    found = walk.survival(hopeless, over, 1, NOMINAL, 0.5)
     assert found["survived"] == 0.0 and found["of"] == 16
 
 
-def test_a_gentle_push_is_survived_and_a_violent_one_is_not(monkeypatch):
-    shares = []
-    for push in (0.05, 4.0):
-        monkeypatch.setattr(walk, "PUSH", push)
-        shares.append(walk.survival(walk.walk(), walk.still, 1, NOMINAL)["survived"])
+def test_a_gentle_push_is_survived_and_a_violent_one_is_not():
+    shares = [walk.survival(walk.walk(), walk.still, 1, NOMINAL, push)["survived"] for push in (0.05, 4.0)]
     assert shares[0] == 1.0 and shares[1] < 0.3
 
 

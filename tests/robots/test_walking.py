@@ -24,7 +24,7 @@ def test_the_velocity_follows_the_command_within_its_limits():
         walker.listen(np.array([[9.0, -9.0, 0.3]]))
         seen.append(walker.velocity[0].copy())
     assert np.abs(np.diff(seen, axis=0)).max(axis=0) == pytest.approx(settings.acceleration_limit / settings.rate)
-    np.testing.assert_allclose(seen[-1], [settings.velocity_limit[0], -settings.velocity_limit[1], 0.3])
+    np.testing.assert_allclose(seen[-1], [settings.velocity_limit[1, 0], settings.velocity_limit[0, 1], 0.3])
 
 
 def test_it_stands_up_without_a_jump_and_stands_until_it_is_told_to_walk():

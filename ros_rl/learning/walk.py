@@ -25,14 +25,11 @@ from ros_rl.learning.training import save_json
 from ros_rl.policies.bundle import Bundle, load_bundle
 from ros_rl.policies.interface import ObservationKey, PolicySpec
 from ros_rl.policies.quadruped_walk import contents_of, correction_in, walk_in
-from ros_rl.robots.legs import legs_of
 from ros_rl.robots.spec import load_robot
-from ros_rl.robots.trot import Gait
 from ros_rl.robots.walking import Walk
-from ros_rl.sim.walk_env import NOMINAL, ROBOT, Conditions, WalkVectorEnv
+from ros_rl.sim.walk_env import NOMINAL, RATE, ROBOT, Conditions, WalkVectorEnv, walk
 
 NAME = "quadruped_walk"
-RATE = 50.0  # Hz, at which the policy acts
 EPISODE_STEPS = 500
 PPO = PpoArgs(copies=64, rollout=64, epochs=5, batch=512, learning_rate=5e-4, log_std=-2.0, hidden=(128, 64), target_kl=0.02)
 SAVE_EVERY = 10  # iterations
@@ -59,15 +56,6 @@ COMMANDS = (
 PUSHED_AT = (0.5, 0.8)  # m/s forward
 PUSHES, DIRECTIONS = (0.5, 1.0, 1.5), 8  # m/s; `LEAST_SURVIVAL` is asked of the first
 _WARM, _MEASURED, _AFTER = 150, 200, 150  # actions: until the velocity is reached, that are measured, and after a push
-
-
-def walk() -> Walk:
-    """Returns the trot and what may be added to it."""
-    legs = legs_of(load_robot(ROBOT))
-    stance = np.array([leg.hip + [0.0, leg.offset, -0.28] for leg in legs.values()])
-    gait = Gait(frequency=2.5, duty=0.6, lift=0.06, full_lift_speed=0.1, stance=stance, phase=np.array([0.0, 0.5, 0.5, 0.0]))
-    fastest = np.array([[-0.5, -0.3, -0.8], [0.8, 0.3, 0.8]])
-    return Walk(gait, RATE, correction=0.3, settle=0.5, velocity_limit=fastest, acceleration_limit=np.array([1.0, 1.0, 2.0]))
 
 
 def still(observation: np.ndarray) -> np.ndarray:
@@ -173,7 +161,9 @@ def trained(folder: Path) -> Bundle:
         tensors = load((folder / "policy.safetensors").read_bytes())
         record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     except (OSError, SafetensorError, ValueError) as error:
-        raise UserError(f"{folder}: no trained walk can be read from it ({error}); python -m ros_rl.learning.walk train makes one") from None
+        raise UserError(
+            f"{folder}: no trained walk can be read from it ({error}); python -m ros_rl.learning.walk train makes one"
+        ) from None
     training = {
         "command": f"python -m ros_rl.learning.walk train --steps {record['asked']} --seed {record['seed']}; "
         "python -m ros_rl.learning.walk bundle",
@@ -250,7 +240,7 @@ def survival(walked: Walk, policy: Policy, seeds: int, conditions: Conditions, s
     Directions go anticlockwise from ahead.
     """
     angles = 2 * np.pi * np.arange(DIRECTIONS) / DIRECTIONS
-    direction, speed, seed = (part.ravel() for part in np.meshgrid(angles, PUSHED_AT, np.arange(seeds), indexing="ij"))
+    direction, speed = (part.ravel() for part in np.meshgrid(angles, np.repeat(PUSHED_AT, seeds), indexing="ij"))
     environment = WalkVectorEnv(walked, len(direction), replace(conditions, push=0.0, commands=False), 10_000)
     environment.tell(np.stack([speed, 0 * speed, 0 * speed], axis=1))
     moment = _WARM + np.random.default_rng(0).integers(round(RATE / walked.gait.frequency), size=len(direction))
@@ -321,7 +311,7 @@ Command = (
 
 def main(words: list[str]) -> int:
     """Does what the words ask for; returns the exit code."""
-    args: Any = tyro.cli(Command, args=words, prog="python -m ros_rl.learning.walk")  # type: ignore[arg-type]
+    args: Any = tyro.cli(Command, args=words, prog="python -m ros_rl.learning.walk")
     try:
         if isinstance(args, TrainArgs):
             train(args)

@@ -129,7 +129,8 @@ def correction_in(bundle: Bundle) -> Correction:
         UserError: it is incomplete, or its layers do not fit together.
     """
     widths = [OBSERVATIONS]
-    weights, biases = [], []
+    weights: list[np.ndarray] = []
+    biases: list[np.ndarray] = []
     while f"weight{len(weights)}" in bundle.tensors or not weights:
         layer = len(weights)
         found = bundle.tensors.get(f"weight{layer}")

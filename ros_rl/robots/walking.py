@@ -1,4 +1,4 @@
-"""A trot that a policy corrects: what the policy sees, and what its actions do to the joint targets. The same in training and on the robot."""
+"""A trot that a policy corrects: what the policy sees, and what its actions do to the targets. The same in training and on the robot."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -18,7 +18,9 @@ from mujoco import mjtStage
 
 from ros_rl.errors import UserError
 from ros_rl.hardware.limits import CommandLimits
+from ros_rl.robots.legs import legs_of
 from ros_rl.robots.spec import load_robot
+from ros_rl.robots.trot import Gait
 from ros_rl.robots.walking import OBSERVATIONS, Walk, Walker
 from ros_rl.sim.batch import BatchSim
 from ros_rl.sim.build import build
@@ -30,6 +32,7 @@ from ros_rl.sim.terrain import Terrain, bumpy
 from ros_rl.sim.vector_env import Judged, KeptVectorEnv
 
 ROBOT, TASK = "quadruped", "quadruped_walk"
+RATE = 50.0  # Hz, at which the policy acts
 FALLEN_TILT, LOW, LOW_RANGE = np.deg2rad(60.0), 0.27, 0.15  # rad; m of the trunk above the ground, and m below that is a fall
 _TERRAIN_SEED, _HALF_WIDTH, _EDGE = 0, 10.0, 0.5  # of the uneven ground, m; its edge is not walked on
 _COMMAND_STEPS, _PUSH_STEPS = (100, 250), (75, 200)  # from one command or push to the next
@@ -62,6 +65,14 @@ class Conditions:
 
 
 NOMINAL = Conditions(uneven=0.0, friction=(1.0, 1.0), load=(0.0, 0.0), delay=0, push=0.0, commands=False)
+
+
+def walk() -> Walk:
+    """Returns the trot of the robot, and how much may be added to it."""
+    stance = np.array([leg.hip + [0.0, leg.offset, -0.28] for leg in legs_of(load_robot(ROBOT)).values()])
+    gait = Gait(frequency=2.5, duty=0.6, lift=0.06, full_lift_speed=0.1, stance=stance, phase=np.array([0.0, 0.5, 0.5, 0.0]))
+    fastest = np.array([[-0.5, -0.3, -0.8], [0.8, 0.3, 0.8]])
+    return Walk(gait, RATE, correction=0.3, settle=0.5, velocity_limit=fastest, acceleration_limit=np.array([1.0, 1.0, 2.0]))
 
 
 @cache
@@ -109,9 +120,7 @@ class WalkVectorEnv(KeptVectorEnv):
         self._physics = np.tile([1.0, 0.0], (num_envs, 1))  # friction, load
         self._delay, self._next_command, self._next_push = (np.zeros(num_envs, int) for _ in range(3))
         space = Box(-np.inf, np.inf, (OBSERVATIONS,), np.float64)
-        super().__init__(
-            self.copies, self._built[0], space, Box(-1.0, 1.0, (joints,), np.float32), walk.rate, autoreset_mode, render_mode
-        )
+        super().__init__(self.copies, self._built[0], space, Box(-1.0, 1.0, (joints,), np.float32), walk.rate, autoreset_mode, render_mode)
 
     @property
     def velocity(self) -> np.ndarray:
@@ -252,4 +261,3 @@ class WalkVectorEnv(KeptVectorEnv):
             model.body_inertia[base] = share * original.body_inertia[base]
             mujoco.mj_setConst(model, self._scratch[ground])
         self.copies.set_models(self._models)
-

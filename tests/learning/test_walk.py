@@ -8,6 +8,7 @@ import pytest
 from ros_rl.errors import UserError
 from ros_rl.learning import walk
 from ros_rl.sim.walk_env import NOMINAL, WalkVectorEnv
+from ros_rl.sim.walk_env import walk as trotting
 
 SMALL = replace(walk.PPO, copies=4, rollout=8, batch=16, epochs=1)
 
@@ -37,7 +38,7 @@ def test_a_training_that_was_stopped_goes_on_bit_for_bit(tmp_path, monkeypatch):
 
 def test_the_velocity_that_is_measured_is_that_of_the_robots(monkeypatch):
     monkeypatch.setattr(walk, "COMMANDS", ((0.4, 0.0, 0.0), (0.0, 0.0, 0.5)))
-    rows = walk.tracking(walk.walk(), walk.still, 2, uneven=False)
+    rows = walk.tracking(trotting(), walk.still, 2, uneven=False)
     assert [row["command"] for row in rows] == [[0.4, 0.0, 0.0], [0.0, 0.0, 0.5]]
     for row, part in zip(rows, (0, 2), strict=True):
         assert row["fell"] == 0 and row["of"] == 2
@@ -49,7 +50,7 @@ def test_the_velocity_that_is_measured_is_that_of_the_robots(monkeypatch):
 def test_a_robot_that_falls_counts_as_standing_and_not_as_a_survivor(monkeypatch):
     monkeypatch.setattr(walk, "COMMANDS", ((0.4, 0.0, 0.0),))
     over = lambda observation: np.sign(np.sin(np.arange(12) + 1.0)) * np.ones((len(observation), 1))  # noqa: E731
-    hopeless = replace(walk.walk(), correction=1.2)
+    hopeless = replace(trotting(), correction=1.2)
     (row,) = walk.tracking(hopeless, over, 2, uneven=False)
     assert row["fell"] == 2 and row["error"] == {"linear": 1.0}
     found = walk.survival(hopeless, over, 1, NOMINAL, 0.5)
@@ -57,12 +58,12 @@ def test_a_robot_that_falls_counts_as_standing_and_not_as_a_survivor(monkeypatch
 
 
 def test_a_gentle_push_is_survived_and_a_violent_one_is_not():
-    shares = [walk.survival(walk.walk(), walk.still, 1, NOMINAL, push)["survived"] for push in (0.05, 4.0)]
+    shares = [walk.survival(trotting(), walk.still, 1, NOMINAL, push)["survived"] for push in (0.05, 4.0)]
     assert shares[0] == 1.0 and shares[1] < 0.3
 
 
 def test_pushes_come_from_all_sides_in_the_robots_own_directions():
-    environment = WalkVectorEnv(walk.walk(), 2, NOMINAL)
+    environment = WalkVectorEnv(trotting(), 2, NOMINAL)
     environment.tell([0.0, 0.0, 0.0])
     environment.reset(seed=0)
     assert np.ptp(environment.heading) > 0.1  # they start in any direction

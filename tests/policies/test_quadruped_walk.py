@@ -8,8 +8,9 @@ import pytest
 from ros_rl.errors import UserError
 from ros_rl.hardware.guard import Guard, GuardedRobot
 from ros_rl.hardware.mujoco import MujocoRobot
+from ros_rl.learning.ppo import Ppo
 from ros_rl.learning.rollout import Step, run_episode
-from ros_rl.learning.walk import bundled, walk
+from ros_rl.learning.walk import PPO, bundled, tensors_of
 from ros_rl.policies.actors import load_policy
 from ros_rl.policies.bundle import Bundle, load_bundle, save_bundle
 from ros_rl.policies.quadruped_walk import correction_in, walk_in
@@ -18,7 +19,7 @@ from ros_rl.robots.spec import load_robot
 from ros_rl.safety.interface import PassThrough
 from ros_rl.safety.stage import SafetyStage
 from ros_rl.sim.task import load_task
-from ros_rl.sim.walk_env import NOMINAL, WalkVectorEnv
+from ros_rl.sim.walk_env import NOMINAL, WalkVectorEnv, walk
 
 ROBOT = load_robot("quadruped")
 
@@ -59,9 +60,6 @@ def test_on_the_robot_it_sends_the_joint_targets_of_training(bundle):
 
 
 def test_it_acts_as_the_learner_does():
-    from ros_rl.learning.ppo import Ppo
-    from ros_rl.learning.walk import PPO, tensors_of
-
     learner = Ppo(replace(PPO, copies=2, rollout=8, batch=8), WalkVectorEnv(walk(), 2), 3, seed=0)
     learner.iterate()
     act = correction_in(bundled(tensors_of(learner), {}))

@@ -64,5 +64,7 @@ def test_stacked_legs_do_what_each_of_them_does():
     model = RobotModel(ROBOT)
     feet = np.array([[model.frame_pose(f"{leg}_foot", row.ravel()).position for leg in LEGS] for row in joints])
     np.testing.assert_allclose(stacked(legs.values()).joints(feet), joints, atol=1e-9)
-    torques = [[leg.torques(part, load) for leg, part, load in zip(legs.values(), row, [10.0, 20.0, 30.0, 40.0], strict=True)] for row in joints]
+    torques = [
+        [leg.torques(part, load) for leg, part, load in zip(legs.values(), row, [10.0, 20.0, 30.0, 40.0], strict=True)] for row in joints
+    ]
     np.testing.assert_allclose(stacked(legs.values()).torques(joints, np.array([10.0, 20.0, 30.0, 40.0])), torques, atol=1e-12)

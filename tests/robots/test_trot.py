@@ -4,11 +4,11 @@ import numpy as np
 import pinocchio as pin
 import pytest
 
-from ros_rl.learning.walk import walk
 from ros_rl.robots.legs import LEGS
 from ros_rl.robots.model import GRAVITY, RobotModel
 from ros_rl.robots.spec import load_robot
 from ros_rl.robots.trot import Trot
+from ros_rl.sim.walk_env import walk
 
 ROBOT = load_robot("quadruped")
 GAIT = walk().gait
@@ -39,9 +39,7 @@ def test_the_targets_bring_the_feet_to_their_places_when_the_joints_give_way_und
         torques = np.zeros(12)
         places = targets.copy()
         for _ in range(50):  # the joints bend until the springs balance the load
-            torques = sum(
-                -load * model.jacobian(f"{leg}_foot", places)[2, 6:] for leg, load in zip(LEGS, loads, strict=True)
-            )
+            torques = sum(-load * model.jacobian(f"{leg}_foot", places)[2, 6:] for leg, load in zip(LEGS, loads, strict=True))
             places = targets - torques / stiffness
         found = [model.frame_pose(f"{leg}_foot", places).position for leg in LEGS]
         np.testing.assert_allclose(found, feet, atol=1e-6)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from ros_rl.learning.walk import walk
 from ros_rl.robots.spec import load_robot
 from ros_rl.robots.walking import Walker
+from ros_rl.sim.walk_env import walk
 
 ROBOT = load_robot("quadruped")
 

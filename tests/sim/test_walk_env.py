@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from ros_rl.errors import UserError
-from ros_rl.learning.walk import walk
-from ros_rl.sim.walk_env import NOMINAL, Conditions, WalkVectorEnv, uneven_ground
+from ros_rl.sim.walk_env import NOMINAL, Conditions, WalkVectorEnv, uneven_ground, walk
 
 
 def env_of(count: int = 4, conditions: Conditions = NOMINAL) -> WalkVectorEnv:

@@ -89,7 +89,7 @@ def _turn(yaw: np.ndarray) -> np.ndarray:
 
 
 def heading_velocity(qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
-    """Returns the trunk's velocity forward and to the left, m/s, and the rate of turn, rad/s, shape (n, 3), of MuJoCo's (n, nq), (n, nv)."""
+    """Returns forward and leftward velocity, m/s, and rate of turn, rad/s, shape (n, 3), of trunks in MuJoCo's states (n, nq), (n, nv)."""
     yaw = attitude(qpos[:, 3:7])[2]
     ahead = np.stack([np.cos(yaw), np.sin(yaw)], axis=1)
     forward, left = (qvel[:, :2] * ahead).sum(axis=1), ahead[:, 0] * qvel[:, 1] - ahead[:, 1] * qvel[:, 0]

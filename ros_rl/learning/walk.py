@@ -32,6 +32,7 @@ from ros_rl.sim.walk_env import NOMINAL, RATE, ROBOT, Conditions, WalkVectorEnv,
 NAME = "quadruped_walk"
 EPISODE_STEPS = 500
 PPO = PpoArgs(copies=64, rollout=64, epochs=5, batch=512, learning_rate=5e-4, log_std=-2.0, hidden=(128, 64), target_kl=0.02)
+LAST_LOG_STD = -3.5  # of the policy's spread, which is at most this at the end: what is shipped has none at all
 SAVE_EVERY = 10  # iterations
 
 Policy = Callable[[np.ndarray], np.ndarray]
@@ -70,7 +71,7 @@ def still(observation: np.ndarray) -> np.ndarray:
 class TrainArgs:
     """What to train."""
 
-    steps: int = 2_000_000
+    steps: int = 900_000
     """Environment steps, of all copies together."""
     seed: int = 0
     """Of the run."""
@@ -103,6 +104,8 @@ def train(args: TrainArgs, ppo: PpoArgs = PPO) -> Ppo:
     kept = args.folder / "walk.npz"
     print(f"{NAME}: {learner.resume(kept)}", file=sys.stderr)
     while learner.iteration < iterations:
+        spread = ppo.log_std + (LAST_LOG_STD - ppo.log_std) * learner.iteration / iterations
+        np.minimum(learner.log_std, spread, out=learner.log_std)
         figures = learner.iterate()
         if learner.iteration % SAVE_EVERY == 0 or learner.iteration == iterations:
             learner.save(kept)

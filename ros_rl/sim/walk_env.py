@@ -38,7 +38,7 @@ _TERRAIN_SEED, _HALF_WIDTH, _EDGE = 0, 10.0, 0.5  # of the uneven ground, m; its
 _COMMAND_STEPS, _PUSH_STEPS = (100, 250), (75, 200)  # from one command or push to the next
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 _SCALE = 0.1  # of the reward, so that returns are of the order of 10
-_SPEED_WIDTH, _TURN_WIDTH = 0.2, 0.25  # m/s and rad/s off at which a reward is 1/e
+_WIDTHS, _MEAN_WIDTHS = (0.2, 0.25), (0.08, 0.12)  # m/s and rad/s off at which a reward is 1/e: now, and in the mean
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,18 @@ class WalkVectorEnv(KeptVectorEnv):
     which it first moves to the stance. Infos hold ``rho`` (1: it has fallen, which terminates), ``velocity`` and ``command``.
     """
 
-    _kept = (*KeptVectorEnv._kept, "command", "_target", "_late_targets", "_changed", "_physics", "_delay", "_next_command", "_next_push")
+    _kept = (
+        *KeptVectorEnv._kept,
+        "command",
+        "_target",
+        "_late_targets",
+        "_changed",
+        "_off",
+        "_physics",
+        "_delay",
+        "_next_command",
+        "_next_push",
+    )
 
     def __init__(
         self,
@@ -116,6 +127,8 @@ class WalkVectorEnv(KeptVectorEnv):
         self._episode_steps = max_episode_steps
         joints = len(self.robot.joints)
         self.command, self._target, self._changed = np.zeros((num_envs, 3)), np.zeros((num_envs, joints)), np.zeros(num_envs)
+        self._off = np.zeros((num_envs, 3))  # what the velocity was off in the last stride or so
+        self._memory = 1.0 - walk.gait.frequency / walk.rate
         self._late_targets = np.zeros((num_envs, conditions.delay + 1, joints))
         self._physics = np.tile([1.0, 0.0], (num_envs, 1))  # friction, load
         self._delay, self._next_command, self._next_push = (np.zeros(num_envs, int) for _ in range(3))
@@ -159,7 +172,7 @@ class WalkVectorEnv(KeptVectorEnv):
         self.copies.restore(states, copies)
         posture = measured_positions(self._built[0], self.copies.qpos[copies])
         self._target[copies], self._late_targets[copies] = posture, posture[:, None]
-        self._elapsed[copies], self._changed[copies] = 0, 0.0
+        self._elapsed[copies], self._changed[copies], self._off[copies] = 0, 0.0, 0.0
         self.walker.begin(copies, posture)
         for _ in range(self.walker.settling):
             self._follow(self.walker.stand_up(copies), copies)
@@ -173,6 +186,8 @@ class WalkVectorEnv(KeptVectorEnv):
         self._follow(self.walker.walk_on(actions[rows], rows), copies)
         self.copies.check()
         self._elapsed[rows] += 1
+        off = self.velocity[rows] - self.walker.velocity[rows]
+        self._off[rows] = self._memory * self._off[rows] + (1.0 - self._memory) * off
         for copy in rows[self._elapsed[rows] >= self._next_push[rows]] if self.conditions.push else []:
             draw = self.generator(copy)
             angle, size = draw.uniform(-np.pi, np.pi), draw.uniform(0.0, self.conditions.push)
@@ -198,10 +213,9 @@ class WalkVectorEnv(KeptVectorEnv):
         return np.maximum(np.maximum(tilt / FALLEN_TILT, (LOW - height) / LOW_RANGE), 0.0)
 
     def judge(self) -> Judged:
-        """Rewards the commanded velocity; less for tilt, torque, large actions and quick changes of them. A fall terminates."""
+        """Rewards the commanded velocity, now and in the mean of a stride; less for tilt, torque, large actions and quick changes of them. A fall terminates."""
         rho, velocity, wanted = self.instability(), self.velocity, self.walker.velocity
-        off = np.square(velocity - wanted)
-        reward = np.exp(-off[:, :2].sum(axis=1) / _SPEED_WIDTH**2) + 0.5 * np.exp(-off[:, 2] / _TURN_WIDTH**2)
+        reward = 0.5 * _closeness(velocity - wanted, *_WIDTHS) + 0.5 * _closeness(self._off, *_MEAN_WIDTHS)
         reward -= 0.3 * rho * rho + 0.02 * np.square(self.walker.action).sum(axis=1) + 0.01 * self._changed
         reward -= 2e-5 * np.square(self.copies.actuator_force).sum(axis=1)
         edge = (np.abs(self.copies.qpos[:, :2]) > _HALF_WIDTH - _EDGE).any(axis=1) & self._uneven
@@ -261,3 +275,10 @@ class WalkVectorEnv(KeptVectorEnv):
             model.body_inertia[base] = share * original.body_inertia[base]
             mujoco.mj_setConst(model, self._scratch[ground])
         self.copies.set_models(self._models)
+
+
+def _closeness(off: np.ndarray, speed_width: float, turn_width: float) -> np.ndarray:
+    """Returns 1.5 for velocities, (n, 3), that are off by nothing, falling with the speed and with the rate of turn."""
+    speed, turn = np.square(off[:, :2]).sum(axis=1), np.square(off[:, 2])
+    closeness: np.ndarray = np.exp(-speed / speed_width**2) + 0.5 * np.exp(-turn / turn_width**2)
+    return closeness

@@ -213,7 +213,7 @@ class WalkVectorEnv(KeptVectorEnv):
         return np.maximum(np.maximum(tilt / FALLEN_TILT, (LOW - height) / LOW_RANGE), 0.0)
 
     def judge(self) -> Judged:
-        """Rewards the commanded velocity, now and in the mean of a stride; less for tilt, torque, large actions and quick changes of them. A fall terminates."""
+        """Rewards the commanded velocity, now and in the mean of a stride; less for tilt, torque and action. A fall terminates."""
         rho, velocity, wanted = self.instability(), self.velocity, self.walker.velocity
         reward = 0.5 * _closeness(velocity - wanted, *_WIDTHS) + 0.5 * _closeness(self._off, *_MEAN_WIDTHS)
         reward -= 0.3 * rho * rho + 0.02 * np.square(self.walker.action).sum(axis=1) + 0.01 * self._changed

@@ -316,7 +316,7 @@ class BenchSafeexplorer:
     """
 
     env: str = "halfcheetah"
-    """halfcheetah or ant."""
+    """halfcheetah, ant or quadruped."""
     methods: tuple[str, ...] = ()
     """Which methods, see `python -m ros_rl.learning.fall_ladder --help`; none named: all."""
     seeds: int = 3

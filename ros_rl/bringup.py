@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ros_rl.errors import UserError, unknown
+from ros_rl.hardware.servo_bus import check_port, check_servos
 from ros_rl.nodes.environment import BAD_INPUT, LAUNCHER
-from ros_rl.nodes.parameters import DEVICES, MOVE_EVERY_JOINT, NODES, Parameter, Value
+from ros_rl.nodes.parameters import DEVICES, MOVE_EVERY_JOINT, NODES, SERVO_BUS, Parameter, Value
 from ros_rl.paths import share_dir
 from ros_rl.policies.bundle import Bundle, check_fits, load_bundle
 from ros_rl.robots.spec import RobotSpec, load_robot
 from ros_rl.safety.filters import make_filter
 from ros_rl.safety.prior import load_prior
+from ros_rl.safety.recovery import PARAMETER, RecoverySettings, load_recovery
 from ros_rl.sim.task import Task, load_task
 from ros_rl.teleop.joy import read_mapping
 from ros_rl.teleop.leader import read_calibration
@@ -93,7 +95,12 @@ def _robots(bringup: str) -> list[str]:
 
 
 _OWN = (
-    Parameter("mode", "sim", "sim: MuJoCo. robot: a real robot behind ros2_control.", choices=("sim", "robot")),
+    Parameter(
+        "mode",
+        "sim",
+        "sim: MuJoCo. robot: a real robot, behind ros2_control or, with servo_port:=, on a servo bus.",
+        choices=("sim", "robot"),
+    ),
     Parameter("robot", "", "Robot by name, or a path to its robot.yaml; empty: the bring-up's own."),
     Parameter("tasks", [""], "Tasks by name, in turn; 'none': no task, only the services act; empty: those of the bring-up for the robot."),
     Parameter("policy", "", "Policy bundle by name or path; empty: the one that the first task names; none: only a device commands."),
@@ -105,8 +112,11 @@ _OWN = (
 )
 # A real robot does not wait for an answer, nor run at another speed.
 SIM_ONLY = ("lockstep", "rate_factor", "scene", "cameras", "episodes", "pause", "publish_clock", "viewer")
-ROBOT_ONLY = ("controller", "command_interface", "joint_states_topic", "imu_topic", "odometry_topic", "connect_timeout")
+CONTROLLER_ONLY = ("controller", "command_interface", "joint_states_topic", "imu_topic", "odometry_topic", "connect_timeout")
+SERVOS_ONLY = tuple(parameter.name for parameter in SERVO_BUS)
+ROBOT_ONLY = (*CONTROLLER_ONLY, *SERVOS_ONLY)
 ROBOT_PROCESSES = ("hardware_node", "composed_node")  # the robot is in one of them
+_RECOVERY = PARAMETER.rstrip("_")  # the parameter itself, and those that begin with it
 NO_POLICY = "none"
 _WEB = "web_node"
 _TELEOP = "teleop_node"
@@ -191,6 +201,8 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
     _check_effects(given, values)
     values["robot"] = values["robot"] or chosen.robot
     robot = load_robot(values["robot"], values["control_rate"])
+    if values["servo_port"]:
+        check_servos(robot)
     tasks = _tasks([name for name in values["tasks"] if name] or tasks_for(bringup, robot.name), robot.name)
     simulated = values["mode"] == "sim"
     if simulated:
@@ -200,7 +212,7 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
     policy, demonstrator = _actors(values, robot, tasks, simulated)
     shared = {
         **values,
-        "backend": "mujoco" if simulated else "ros2_control",
+        "backend": "mujoco" if simulated else "servo_bus" if values["servo_port"] else "ros2_control",
         "task": str(tasks[0].path) if tasks and simulated else "",
         "tasks": [str(task.path) for task in tasks] if simulated and tasks else [""],
         "policy": policy,
@@ -208,6 +220,8 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
         "demonstrator": demonstrator,
         "cameras": _cameras(values, robot, (tasks[0].scene if tasks else values["scene"]) if simulated else None),
     }
+    if values["filter"] == "recovery" and not simulated:
+        shared["max_age"] = _imu_age(values, given)
     if tasks and "command" not in given:
         shared["command"] = list(tasks[0].command)
     if tasks and not simulated and "instruction" not in given:
@@ -230,16 +244,30 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
     return Graph(bringup, _namespace(values["namespace"] or bringup), nodes, values["composed"])
 
 
+def _imu_age(values: Mapping[str, Any], given: Mapping[str, str]) -> float:
+    """Returns the greatest age of what the hardware node reads, s: an older attitude would come with the stamp of newer joint states."""
+    limit = float(values["recovery_imu_timeout"])
+    if "max_age" in given and values["max_age"] > limit:
+        raise UserError(f"max_age must be at most recovery_imu_timeout, {limit:g} s, with filter:=recovery, got {values['max_age']:g}")
+    return min(limit, float(values["max_age"]))
+
+
 def _check_effects(given: Mapping[str, str], values: Mapping[str, Any]) -> None:
     """Refuses arguments that would have no effect beside the others."""
     simulated = values["mode"] == "sim"
     for key in given:
         if key in (ROBOT_ONLY if simulated else SIM_ONLY) and not (key == "cameras" and values["dataset"]):
             raise UserError(f"{key} has no effect in mode:={values['mode']}; leave it out")
+        if key in CONTROLLER_ONLY and values["servo_port"]:
+            raise UserError(f"{key} has no effect beside servo_port:=; leave one of them out")
+        if key in SERVOS_ONLY and not values["servo_port"]:
+            raise UserError(f"{key} has no effect without a servo_port:=; leave it out")
         if key == "web_port" and not values["web"]:
             raise UserError("web_port has no effect without web:=true; leave it out")
         if key in TELEOP_ONLY and values["teleop"] == "none":
             raise UserError(f"{key} has no effect without teleop:=; leave it out")
+        if key.startswith(_RECOVERY) and values["filter"] != "recovery":
+            raise UserError(f"{key} has no effect without filter:=recovery; leave it out")
         if key in RECORDER_ONLY and not values["dataset"]:
             raise UserError(f"{key} has no effect without dataset:=; leave it out")
 
@@ -254,7 +282,9 @@ def _actors(values: Mapping[str, Any], robot: RobotSpec, tasks: Sequence[Task], 
         check_fits(bundle, robot)
         if bundle.spec.privileged and not simulated:
             raise UserError(f"policy '{policy}' reads simulator state, so it runs in mode:=sim only; name another policy:=")
-    if values["filter"] != "none":
+    if values["filter"] == "recovery":
+        load_recovery(robot, values["recovery"], RecoverySettings.of(values))
+    elif values["filter"] != "none":
         prior = values["prior"] or values["robot"]
         make_filter(values["filter"], robot, prior, values["outside"])  # refuses here what the node would refuse
         if policy != NO_POLICY:
@@ -383,15 +413,17 @@ def launch_description(bringup: str) -> "LaunchDescription":
 
 
 def check_machine(described: Graph, terminal: bool = False) -> None:
-    """Checks what the windows and devices of a graph need, before anything is started: a robot that runs should not end for want of one.
+    """Checks what the windows, devices and ports of a graph need, before anything is started.
+
+    A robot that runs should not end for want of one.
 
     Args:
         described: the graph.
         terminal: whether a keyboard may have the terminal of whoever starts the graph.
 
     Raises:
-        UserError: the page's port is taken or viser is missing, there is no display for MuJoCo's viewer, or a keyboard would
-            have no terminal.
+        UserError: the page's port is taken or viser is missing, there is no display for MuJoCo's viewer, the servo bus has
+            no port that can be used, or a keyboard would have no terminal.
     """
     for node in described.nodes:
         if node.parameters.get("device") == "keyboard" and not (terminal and not described.composed):
@@ -401,6 +433,8 @@ def check_machine(described: Graph, terminal: bool = False) -> None:
             port = node.parameters["web_port"]
             assert isinstance(port, int)
             check_can_serve(port)
+        if node.parameters.get("servo_port"):
+            check_port(str(node.parameters["servo_port"]))
         if node.parameters.get("viewer"):
             from ros_rl.sim.viewer import check_display  # the computer of a real robot need not be able to simulate
 

@@ -56,9 +56,9 @@ command -v "$python" >/dev/null || fail "python3 is missing; run: apt-get instal
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || fail "Python 3.10 or newer is needed, $python is $("$python" -V)"
 
 if [ -n "${AMENT_PREFIX_PATH:-}" ] && "$python" -c 'import rclpy' 2>/dev/null; then
-  ros="ROS ${ROS_DISTRO:-}" venv_options=--system-site-packages extras=dev,vla
+  ros="ROS ${ROS_DISTRO:-}" venv_options=--system-site-packages extras=dev,servo,vla
 else
-  ros="wheels" venv_options='' extras=dev,ros,vla
+  ros="wheels" venv_options='' extras=dev,ros,servo,vla
 fi
 
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$ros" ] &&

@@ -6,12 +6,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fake_servos import write_robot
 
 from ros_rl.bringup import (
     ARGUMENTS,
     BRINGUPS,
     RECORDER_ONLY,
     ROBOT_ONLY,
+    SERVOS_ONLY,
     TELEOP_ONLY,
     bringup_for,
     bringup_named,
@@ -24,6 +26,7 @@ from ros_rl.bringup import (
     read_words,
     tasks_for,
 )
+from ros_rl.data.cameras import recorded_cameras
 from ros_rl.data.dataset import DatasetWriter
 from ros_rl.data.features import DatasetSpec
 from ros_rl.errors import UserError
@@ -92,7 +95,7 @@ def test_a_name_of_no_robot_and_no_bringup_lists_both():
 
 
 @pytest.mark.parametrize("name", [name for name in ARGUMENTS if any(name == p.name for table in NODES.values() for p in table)])
-def test_an_argument_reaches_every_node_that_has_it(name):
+def test_an_argument_reaches_every_node_that_has_it(name, tmp_path):
     values = {
         float: "1.0",
         bool: str(not ARGUMENTS[name].default).lower(),
@@ -100,16 +103,27 @@ def test_an_argument_reaches_every_node_that_has_it(name):
         str: "test",
         list: {"command": "1.0,2.0,3.0", "workspace": "-1.0,-1.0,0.0,1.0,1.0,1.0"}.get(name, "test"),
     }
-    text = {"robot": "arm", "policy": "arm_circle", "tasks": "arm_circle", "control_rate": "400.0", "filter": "none"}.get(
-        name, values[type(ARGUMENTS[name].default)]
-    )
+    text = {
+        "robot": "arm",
+        "policy": "arm_circle",
+        "tasks": "arm_circle",
+        "control_rate": "400.0",
+        "filter": "none",
+        "servo_baudrate": "57600",
+    }.get(name, values[type(ARGUMENTS[name].default)])
     if ARGUMENTS[name].choices and name != "filter":  # the arm has no safe prior
         text = ARGUMENTS[name].choices[-1]
     where = {"mode": "robot"} if name in ROBOT_ONLY else {"tasks": "none", "policy": "arm_circle"} if name == "scene" else {}
+    if name in SERVOS_ONLY:
+        where |= {"robot": str(write_robot(tmp_path)), "tasks": "none", "policy": "none", "servo_port": "test"}
     where |= {"web": "true"} if name == "web_port" else {}
     where |= {"teleop": "joy" if name == "on_release" else "twist"} if name in TELEOP_ONLY else {}
     where |= {"dataset": "nowhere"} if name in RECORDER_ONLY else {}
-    given = parameters(graph("arm", {"tasks": "arm_circle", **where, name: text}))
+    bringup, task = "arm", "arm_circle"
+    if name.startswith("recovery"):  # of a legged robot, and smaller limits than its recovery policy's
+        bringup, task, text = "quadruped", "quadruped_stand", "quadruped_stand" if name == "recovery" else "0.1"
+        where = {"filter": "recovery", "recovery": "quadruped_stand"}
+    given = parameters(graph(bringup, {"tasks": task, **where, name: text}))
     owners = [node for node, table in NODES.items() if node in given and any(p.name == name for p in table)]
     assert owners
     for node in owners:
@@ -137,6 +151,12 @@ def test_the_mode_changes_the_backend_and_nothing_the_policy_sees():
 def test_use_sim_time(text, mode, expected):
     described = graph("arm", {"use_sim_time": text, "mode": mode, "tasks": "arm_circle"})
     assert all(node.parameters["use_sim_time"] is expected for node in described.nodes)
+
+
+def test_with_recovery_a_real_robot_s_attitude_is_no_older_than_the_safety_node_takes():
+    given = {"filter": "recovery", "recovery": "quadruped_stand", "recovery_imu_timeout": "0.03"}
+    ages = [parameters(graph("quadruped", {**given, "mode": mode}))["hardware_node"]["max_age"] for mode in ("robot", "sim")]
+    assert ages == [0.03, 0.1]
 
 
 def test_a_task_gives_the_policy_and_the_target_velocity_unless_told_otherwise():
@@ -199,12 +219,12 @@ def test_a_dataset_is_recorded_by_one_more_node_in_a_process_of_its_own_with_all
     assert [process.executable for process in processes(described)][-1] == "recorder_node"
     assert len(processes(described)) == (2 if composed == "true" else 5)
     assert parameters(graph("arm", given | {"dataset": "nowhere", "cameras": "none"}))["recorder_node"]["cameras"] == [""]
-    assert parameters(graph("arm", given | {"dataset": "nowhere", "cameras": "wrist"}))["recorder_node"]["cameras"] == ["wrist"]
+    assert parameters(graph("arm", given | {"dataset": "nowhere", "cameras": "hand"}))["recorder_node"]["cameras"] == ["hand"]  # optional
 
 
 def test_a_dataset_of_another_robot_rate_or_cameras_is_refused_with_both_sides_before_anything_starts(tmp_path):
     robot = load_robot("arm")
-    with DatasetWriter(tmp_path / "set", DatasetSpec.of(robot, 30, robot.cameras)):
+    with DatasetWriter(tmp_path / "set", DatasetSpec.of(robot, 30, recorded_cameras(robot, None))):
         pass
     given = {"dataset": str(tmp_path / "set"), "cameras": "wrist"}
     assert graph("arm", given)
@@ -275,6 +295,16 @@ def test_what_a_window_needs_is_checked_before_anything_starts(monkeypatch):
     check_machine(graph("arm", {"web": "true", "web_port": port}))
 
 
+def test_a_serial_port_chooses_the_servo_bus_and_is_looked_at_before_anything_starts(tmp_path):
+    pytest.importorskip("rustypot")
+    given = {"mode": "robot", "robot": str(write_robot(tmp_path)), "tasks": "none", "policy": "none", "servo_port": "/dev/ttyNONE"}
+    described = graph("arm", given | {"web": "true"})
+    assert {values["backend"] for values in parameters(described).values() if "backend" in values} == {"servo_bus"}
+    assert parameters(described)["hardware_node"]["servo_baudrate"] == 1_000_000
+    with pytest.raises(UserError, match="there is no serial port /dev/ttyNONE"):
+        check_machine(described)
+
+
 @pytest.mark.parametrize(("text", "namespace"), [("left", "/left"), ("/lab/left/", "/lab/left"), ("", "/arm")])
 def test_namespace(text, namespace):
     assert graph("arm", {"namespace": text}).namespace == namespace
@@ -307,8 +337,36 @@ REFUSED = {
     "a port without a page": ("arm", {"web_port": "8090"}, "web_port has no effect without web:=true; leave it out"),
     "no port": ("arm", {"web": "true", "web_port": "70000"}, "web_port must be a whole number from 0 to 65535, got 70000"),
     "a controller in simulation": ("arm", {"controller": "jtc"}, "controller has no effect in mode:=sim; leave it out"),
+    "a servo bus in simulation": ("arm", {"servo_port": "/dev/ttyACM0"}, "servo_port has no effect in mode:=sim; leave it out"),
+    "a servo bus for a robot without servos": (
+        "arm",
+        {"mode": "robot", "servo_port": "/dev/ttyACM0"},
+        "robot 'arm' has no servos: give each joint in its robot.yaml a servo, such as {id: 1, model: sts3215}, or leave out servo_port",
+    ),
+    "a controller beside a servo bus": (
+        "arm",
+        {"mode": "robot", "servo_port": "/dev/ttyACM0", "controller": "jtc"},
+        "controller has no effect beside servo_port:=; leave one of them out",
+    ),
+    "a servo bus without a port": (
+        "arm",
+        {"mode": "robot", "servo_baudrate": "57600"},
+        "servo_baudrate has no effect without a servo_port:=; leave it out",
+    ),
     "two scenes": ("arm", {"scene": "floor"}, "scene is for tasks:=none; a task brings its own scene"),
     "an unknown device": ("arm", {"teleop": "mouse"}, "unknown value of teleop 'mouse'"),
+    "no recovery to be set": ("quadruped", {"recovery_d": "0.1"}, "recovery_d has no effect without filter:=recovery; leave it out"),
+    "no recovery policy": ("quadruped", {"filter": "recovery"}, "filter recovery: name the bundle of the recovery policy with recovery:="),
+    "a recovery policy for another robot": (
+        "quadruped",
+        {"filter": "recovery", "recovery": "arm_circle"},
+        "a recovery policy for other joints: bundle 'arm_circle' commands joint1",
+    ),
+    "an attitude that may be old": (
+        "quadruped",
+        {"filter": "recovery", "recovery": "quadruped_stand", "mode": "robot", "max_age": "0.1"},
+        "max_age must be at most recovery_imu_timeout, 0.04 s, with filter:=recovery, got 0.1",
+    ),
     "no device to be told of": ("arm", {"joy_topic": "pad"}, "joy_topic has no effect without teleop:="),
     "a publisher that dies hands back": (
         "arm",
@@ -335,12 +393,12 @@ REFUSED = {
     "a camera that is nowhere": (
         "arm",
         {"dataset": "nowhere", "cameras": "wrist,frnt"},
-        "unknown camera of arm in tabletop 'frnt', did you mean 'front'? (known: front, overhead, wrist)",
+        "unknown camera of arm in tabletop 'frnt', did you mean 'front'? (known: front, hand, overhead, wrist)",
     ),
     "a camera of the scene on a robot": (
         "arm",
         {"dataset": "nowhere", "cameras": "front", "mode": "robot", "policy": "arm_circle"},
-        "unknown camera of arm 'front' (known: wrist)",
+        "unknown camera of arm 'front' (known: hand, wrist)",
     ),
     "nobody to do it": ("arm", {"tasks": "none", "policy": "none", "teleop": "scripted"}, "without a task and a policy, name the"),
     "a device that needs a policy": (

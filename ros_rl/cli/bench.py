@@ -107,7 +107,7 @@ class BenchSafety:
     """
 
     robot: str = "cartpole"
-    """A robot with a safe prior: cartpole or quadrotor_wrench."""
+    """A robot with a safe prior: cartpole, quadrotor_wrench or quadruped (its stance)."""
     hidden: int = 64
     """Width of the policy's two hidden layers."""
     json: bool = False
@@ -318,7 +318,7 @@ class BenchSafeexplorer:
     """
 
     env: str = "halfcheetah"
-    """halfcheetah or ant."""
+    """halfcheetah, ant or quadruped."""
     methods: tuple[str, ...] = ()
     """Which methods, see `python -m ros_rl.learning.fall_ladder --help`; none named: all."""
     seeds: int = 3

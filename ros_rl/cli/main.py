@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import io
+import os
 import re
 import signal
 import sys
@@ -82,7 +83,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         name = find(words)
         if name != "doctor":  # which reports it among the rest
             check_variable()
-        return int(parse(name, words[len(name.split()) :]).run())
+        code = int(parse(name, words[len(name.split()) :]).run())
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError as error:
+        return 0 if _nobody_reads() else _report(error, FAILURE)
     except UserError as error:
         return _report(error, BAD_INPUT)
     except (RobotFault, OSError) as error:
@@ -165,6 +170,16 @@ def _explain(name: str, complaint: str, options: list[str]) -> UserError:
         return unknown(f"{name} {found[2]}", found[1], [choice.strip(" '") for choice in found[3].split(",")])
     expected = [section.removeprefix("Argument helptext: ") for section in sections if section.startswith("Argument helptext: ")]
     return UserError(f"{name}: {problem}" + (f", expected {expected[0]}" if expected else ""))
+
+
+def _nobody_reads() -> bool:
+    """Whether it is the output that was closed, as `head` does when it has enough; then the rest goes nowhere."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def _report(error: object, code: int) -> int:

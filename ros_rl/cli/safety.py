@@ -14,7 +14,8 @@ from ros_rl.safety.certify import Certified, certify_robot, leaving, linear_step
 from ros_rl.safety.prior import PRIOR_FILE, LmiPrior, save_prior
 from ros_rl.sim.coordinates import POSITIONS
 
-_ROLLOUTS, _PERIODS = 10_000, 20
+_ROLLOUTS = 10_000
+_LINEAR_PERIODS, _SIMULATED_PERIODS = 100, 20
 _VELOCITIES = {"joint_position": "joint_velocity", "base_position": "base_velocity", "base_rotation": "base_gyro"}
 
 
@@ -68,9 +69,9 @@ def _findings(certified: Certified) -> dict[str, Any]:
         "nonlinear_largest_value": certified.nonlinear.largest,
         "nonlinear_outside": certified.nonlinear.outside,
         "rollouts": _ROLLOUTS,
-        "rollout_periods": _PERIODS,
-        "leaving_linear": leaving(prior, linear_step(prior), _ROLLOUTS, _PERIODS),
-        "leaving_simulated": leaving(prior, certified.plant.step, _ROLLOUTS, _PERIODS),
+        "rollout_periods": {"linear": _LINEAR_PERIODS, "simulated": _SIMULATED_PERIODS},
+        "leaving_linear": leaving(prior, linear_step(prior), _ROLLOUTS, _LINEAR_PERIODS),
+        "leaving_simulated": leaving(prior, certified.plant.step, _ROLLOUTS, _SIMULATED_PERIODS),
         "sharpness_bound": prior.sharpness_bound,
         "sharpness_is": "simulated" if prior.empirical else "proven",
     }
@@ -99,8 +100,8 @@ def _page(prior: LmiPrior, findings: dict[str, Any]) -> str:
             f"margin of the actions       {_percent(findings['action_margin'])}",
             f"MuJoCo against Pinocchio    {findings['mujoco_pinocchio_difference']:.1e}",
             f"simulator, one period       V up to {findings['nonlinear_largest_value']:.4f} from {findings['nonlinear_states']} states",
-            f"rollouts that leave         {findings['leaving_linear']:.2%} of {_ROLLOUTS} in the linear model, "
-            f"{findings['leaving_simulated']:.2%} in the simulator ({_PERIODS} periods)",
+            f"rollouts that leave         {findings['leaving_linear']:.2%} of {_ROLLOUTS} in the linear model ({_LINEAR_PERIODS} periods), "
+            f"{findings['leaving_simulated']:.2%} in the simulator ({_SIMULATED_PERIODS})",
             f"sharpness bound             {findings['sharpness_bound']:g} ({findings['sharpness_is']})",
         ]
     )

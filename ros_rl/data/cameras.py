@@ -13,7 +13,7 @@ def recorded_cameras(spec: RobotSpec, scene: str | Path | None, names: Sequence[
     Args:
         spec: the robot.
         scene: name or path of the world that it is simulated in, whose cameras count too; None for a real robot.
-        names: which; None: all.
+        names: which; None: all but those that are optional.
 
     Raises:
         UserError: there is no such camera, or no such world.
@@ -27,4 +27,4 @@ def recorded_cameras(spec: RobotSpec, scene: str | Path | None, names: Sequence[
     for name in names or ():
         if name not in known:
             raise unknown(f"camera of {spec.name}" + (f" in {scene}" if scene else ""), name, known)
-    return [known[name] for name in (known if names is None else names)]
+    return [camera for camera in known.values() if not camera.optional] if names is None else [known[name] for name in names]

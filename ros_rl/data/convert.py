@@ -17,6 +17,7 @@ from ros_rl.data.layout import LOGS
 from ros_rl.data.log import Entry, EpisodeLog, LogReader
 from ros_rl.data.messages import encode
 from ros_rl.errors import UserError
+from ros_rl.safety.interface import RECOVERY, SAFE
 
 NANOSECONDS = 1_000_000_000
 COMMANDS = {"action": "joint_command", "policy": "policy/action", "teleop": "teleop/action"}
@@ -298,6 +299,7 @@ class Recording:
             stamps.setdefault(name, stamps["action"])
         stamp = np.stack([stamps[name] for name in self.spec.sources], axis=1)
         by_teleop = np.array([source.startswith("teleop") for _, source in sent])
+        by_filter = np.array([source == SAFE or source.startswith(RECOVERY) for _, source in sent])
         return {
             "observation.state": position,
             "action": action,
@@ -306,7 +308,7 @@ class Recording:
             **{f"{name}_action": values for name, values in proposals.items()},
             "proposed": np.stack(list(proposed.values()), axis=1),
             "intervention": by_teleop | np.array(self.engaged.latest(times, False), dtype=bool),
-            "safety_lambda": np.array(self.weight.latest(times, 0.0), dtype=float),
+            "safety_lambda": np.where(by_filter, 1.0, np.array(self.weight.latest(times, 0.0), dtype=float)),
             "stamp": stamp / NANOSECONDS,
             "age": (times[:, None] - stamp) / NANOSECONDS,
             **self._ends(times),

@@ -27,12 +27,18 @@ class UnitScale:
 
     @classmethod
     def of(cls, spec: RobotSpec) -> "UnitScale | None":
-        """Returns the scale of a robot, or None when every device speaks SI."""
+        """Returns the scale of a robot behind a controller, or None when every device speaks SI."""
         devices = [joint.device for joint in spec.joints + spec.passive]
         if not any(devices):
             return None
         rate = np.array([device.rate if device else 1.0 for device in devices])
         return cls(rate, np.array([device.zero if device else 0.0 for device in devices]), spec.command_mode)
+
+    @classmethod
+    def of_servos(cls, spec: RobotSpec) -> "UnitScale":
+        """Returns the scale of a robot whose joints have servos."""
+        units = [servo.unit for servo in spec.servos]
+        return cls(np.array([unit.rate for unit in units]), np.array([unit.zero for unit in units]), spec.command_mode)
 
     def to_device(self, command: np.ndarray) -> np.ndarray:
         """Converts a command, shape (..., n), from SI to device units."""
@@ -40,6 +46,11 @@ class UnitScale:
         if self.mode == "position":
             return command * rate + zero
         return command * (rate if self.mode == "velocity" else np.sign(rate))
+
+    def position(self, device: np.ndarray) -> np.ndarray:
+        """Converts a position command back, shape (..., n), from device units to SI."""
+        count = device.shape[-1]
+        return (device - self.zero[:count]) / self.rate[:count]
 
     def to_si(self, observation: Observation) -> Observation:
         """Converts the joints of an observation from device units to SI."""

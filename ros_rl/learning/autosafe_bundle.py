@@ -4,7 +4,6 @@ python -m ros_rl.learning.autosafe_bundle --folder out/autosafe            # all
 python -m ros_rl.learning.autosafe_bundle --folder out/autosafe --name cartpole_autosafe
 """
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,18 +11,17 @@ from pathlib import Path
 import numpy as np
 import torch
 import tyro
-from safetensors.numpy import load_file
 
 from ros_rl import __version__, paths
 from ros_rl.errors import UserError, unknown
 from ros_rl.learning.goal_tasks import TASKS
-from ros_rl.learning.ladder import prior_of
+from ros_rl.learning.ladder import prior_of, read_networks, read_result
 from ros_rl.learning.scripted import EPISODES, ship
 from ros_rl.policies.bundle import Bundle
 from ros_rl.policies.interface import ObservationKey, PolicySpec
 from ros_rl.policies.learned import prior_tensors
 from ros_rl.robots.spec import load_robot
-from ros_rl.sim.goals import cartpole
+from ros_rl.sim.goals import cartpole, quadrotor
 
 
 @dataclass(frozen=True)
@@ -58,6 +56,15 @@ DESIGNS = {
         cartpole.SCALE,
         cartpole.REACH,
         np.ones(1),
+    ),
+    "quadrotor_autosafe": Design(
+        "quadrotor",
+        "mid",
+        quadrotor.ROBOT,
+        {"base_position": (3,), "base_velocity": (3,), "base_quat": (4,), "base_gyro": (3,)},
+        quadrotor.SCALE,
+        quadrotor.REACH,
+        quadrotor.DIRECTION,
     ),
 }
 
@@ -96,7 +103,7 @@ def trained(name: str, design: Design, folder: Path) -> Bundle:
     done = path.with_suffix(".json")
     if not (path.is_file() and done.is_file()):
         raise UserError(f"{path} is not there; train it with 'python -m ros_rl.learning.ladder --task {task.name} --folder {folder}'")
-    prior, networks, result = prior_of(task, folder), load_file(path), json.loads(done.read_text(encoding="utf-8"))
+    prior, networks, result = prior_of(task, folder), read_networks(path), read_result(done)
     if result["prior"] != prior.digest():
         raise UserError(f"{done}: trained with the safe prior {result['prior']}, that of the folder is {prior.digest()}")
     run = list(task.goals).index(design.level)  # of seed 0
@@ -115,7 +122,7 @@ def trained(name: str, design: Design, folder: Path) -> Bundle:
         "sharpness": [0.0, prior.sharpness_bound],
     }
     training = {
-        "command": f"python -m ros_rl.learning.ladder --task {task.name} --method autosafe; "
+        "command": f"python -m ros_rl.learning.ladder --task {task.name} --method autosafe --seeds {len(set(result['seeds']))}; "
         f"python -m ros_rl.learning.autosafe_bundle --name {name}",
         "revision": f"ros_rl {__version__}",
         "data": f"{result['steps']} steps of the task {task.name} at {design.level} conflict, seed 0",

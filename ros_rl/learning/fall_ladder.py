@@ -106,7 +106,7 @@ class FallLadderArgs:
     """What to train."""
 
     env: str = "halfcheetah"
-    """halfcheetah or ant."""
+    """halfcheetah, ant or quadruped."""
     method: str = "full"
     """ppo, unmasked, masked, masked_value, full, recovery_rl, lagrangian or cpo."""
     seed: int = 0

@@ -13,7 +13,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import tyro
-from safetensors.numpy import save
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
 from tqdm import tqdm
 
 from ros_rl import paths
@@ -149,6 +150,33 @@ def save_networks(path: Path, agent: Sac) -> None:
     paths.write_atomically(path, save(networks))
 
 
+def read_networks(path: Path) -> dict[str, np.ndarray]:
+    """Reads what `save_networks` wrote.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise UserError(f"{path}: cannot be read ({error}); train the method again in a new --folder") from None
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """Reads the result of a training.
+
+    Raises:
+        UserError: the file is damaged, or is no result.
+    """
+    try:
+        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if {"steps", "seeds", "prior"} <= result.keys():
+            return result
+    except (ValueError, AttributeError):
+        pass
+    raise UserError(f"{path}: is no result of a training; train the method again in a new --folder")
+
+
 def train(task: GoalTask, method: str, seeds: int, steps: int, folder: Path, bar: bool = True) -> dict[str, Any]:
     """Trains, or goes on training, or reads what was trained before.
 
@@ -160,7 +188,7 @@ def train(task: GoalTask, method: str, seeds: int, steps: int, folder: Path, bar
     place = folder / task.name / method
     done, kept = place.with_suffix(".json"), place.with_suffix(".npz")
     if done.is_file():
-        result: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
+        result = read_result(done)
         if (found := (result["steps"], len(set(result["seeds"])))) != (wanted := (steps or task.steps, seeds)):
             raise UserError(
                 f"{done}: holds {found[1]} seeds of {found[0]} steps, asked for are {wanted[1]} of {wanted[0]}; name another --folder"
@@ -182,7 +210,7 @@ def train(task: GoalTask, method: str, seeds: int, steps: int, folder: Path, bar
     save_json(done, experiment.result())
     for path in (kept, checkpoint.previous(kept)):
         path.unlink(missing_ok=True)
-    return json.loads(done.read_text(encoding="utf-8"))
+    return read_result(done)
 
 
 def main(words: list[str]) -> int:

@@ -3,31 +3,30 @@
 See `ros_rl.safety.minimal_weight`.
 """
 
-import json
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.numpy import load_file
 
 from ros_rl.errors import UserError
 from ros_rl.learning.goal_tasks import GoalTask
-from ros_rl.learning.ladder import Experiment, prior_of
+from ros_rl.learning.ladder import Experiment, prior_of, read_networks, read_result
 from ros_rl.learning.training import EVALUATION, inputs_of, look
 from ros_rl.safety.minimal_weight import minimal_weight_of
 
-SAMPLES = 16  # of a policy's action, for one estimate
+SAMPLES = (4, 16)  # of a policy's action, for one estimate
 _ESTIMATES = 8  # at a state, which tell how noisy one is
 _EPISODES = 5
 
 
-def compare(task: GoalTask, method: str, folder: Path, episodes: int = _EPISODES, samples: int = SAMPLES) -> dict[str, dict[str, float]]:
+def compare(task: GoalTask, method: str, folder: Path, samples: int, episodes: int = _EPISODES) -> dict[str, dict[str, float | None]]:
     """Runs the trained policies without noise, and at every state asks what they would do with it.
 
     Returns:
         for each level of conflict, means over its runs, episodes and steps: `weight` λ, `minimal` λ* from `samples` actions,
         `needed` (the part of the steps in which an estimate is above 0), `noise` (standard deviation of λ* over repeated
-        estimates at one state) and `noise_where_needed` (the same where the mean estimate is above 0; 0 if nowhere).
+        estimates at one state) and `noise_where_needed` (the same where the mean estimate is above 0, over the runs in which it ever
+        is; None if in none).
 
     Raises:
         UserError: the method is not trained in the folder, beside another prior, or does not mix.
@@ -36,17 +35,22 @@ def compare(task: GoalTask, method: str, folder: Path, episodes: int = _EPISODES
     done, networks = place.with_suffix(".json"), place.with_suffix(".safetensors")
     if not (done.is_file() and networks.is_file()):
         raise UserError(f"{networks} is not there; train it with 'python -m ros_rl.learning.ladder --task {task.name} --method {method}'")
-    result, prior = json.loads(done.read_text(encoding="utf-8")), prior_of(task, folder)
+    result, prior = read_result(done), prior_of(task, folder)
     if result["prior"] != prior.digest():
         raise UserError(f"{done}: trained with the safe prior {result['prior']}, that of the folder is {prior.digest()}")
     seeds = list(dict.fromkeys(result["seeds"]))
     experiment = Experiment(task, method, len(seeds), result["steps"], prior)
     if experiment.agent.sharpness is None:
         raise UserError(f"{method} mixes no safe action, its weight cannot be compared")
-    experiment.agent.load_networks(load_file(networks))
+    experiment.agent.load_networks(read_networks(networks))
     rows = _measure(experiment, episodes, samples)
     levels = np.array(experiment.levels)[np.arange(len(experiment.seeds)) % len(experiment.levels)]
-    return {level: {name: float(values[levels == level].mean()) for name, values in rows.items()} for level in experiment.levels}
+    return {level: {name: _mean(values[levels == level]) for name, values in rows.items()} for level in experiment.levels}
+
+
+def _mean(values: np.ndarray) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else None
 
 
 def _measure(experiment: Experiment, episodes: int, samples: int) -> dict[str, np.ndarray]:
@@ -78,7 +82,8 @@ def _measure(experiment: Experiment, episodes: int, samples: int) -> dict[str, n
             environment.reset(over, [[experiment.seeds[copy // episodes], EVALUATION, int(copy % episodes)] for copy in over])
     totals = {name: values.reshape(runs, episodes).sum(axis=1) for name, values in sums.items()}
     found = {name: totals[name] / totals["steps"] for name in ("weight", "minimal", "needed", "noise")}
-    return found | {"noise_where_needed": totals["needy_noise"] / np.maximum(totals["needy"], 1.0)}
+    never = totals["needy"] == 0.0
+    return found | {"noise_where_needed": np.where(never, np.nan, totals["needy_noise"] / np.where(never, 1.0, totals["needy"]))}
 
 
 def _estimates(

@@ -110,6 +110,11 @@ class Mlp:
         """Returns how many parameters it has."""
         return sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(sizes))
 
+    @property
+    def layers(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Weight, (inputs, outputs), and bias, (outputs,), of each layer; what is written to them changes the network."""
+        return self._arrays
+
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
         """Returns the outputs of a few rows, (k, sizes[0]) to (k, sizes[-1]), in NumPy: the fastest for tens of rows."""
         *hidden, (weight, bias) = self._arrays

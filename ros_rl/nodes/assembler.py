@@ -1,6 +1,6 @@
 """From topics to observations: messages of one control tick are put together by their stamp."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -50,6 +50,7 @@ class ObservationAssembler:
         cameras: Sequence[Camera],
         deliver: Callable[[Observation], None],
         lockstep: bool,
+        patience: Mapping[str, float] | None = None,
     ):
         """Opens the subscriptions.
 
@@ -60,10 +61,15 @@ class ObservationAssembler:
             cameras: those whose images are needed.
             deliver: called with every whole observation.
             lockstep: whether the robot waits for an answer to every observation.
+            patience: sources ("imu", "odometry", "privileged") that an observation does without once they have been silent for that
+                long, s; in lock-step it waits for them.
         """
         self._node = node
         self._deliver = deliver
         self._lockstep = lockstep
+        self._patience = dict(patience or {}) if not lockstep else {}
+        self._began = 0.0  # stamp of the first joint state of this time line
+        self._missed: set[str] = set()  # sources that have not told the moment of the last joint state but one
         self._joints = JointReader(spec.measured_names)
         self._parts: dict[str, _Part] = {}
         self._images: dict[str, _Part] = {}
@@ -99,8 +105,15 @@ class ObservationAssembler:
     def _on_joints(self, message: JointState) -> None:
         fields = self._joints.fields(message)
         stamp = from_time(message.header.stamp)
-        if "joints" in self._parts and stamp < self._parts["joints"].stamp:
+        before = self._parts.get("joints")
+        if before is None or stamp < before.stamp:
             self._images.clear()  # time jumped back: frames of the old time line are none of the new one's
+            self._began = stamp
+            self._missed.clear()
+            for name in [name for name in self._patience if name in self._parts and self._parts[name].stamp > stamp]:
+                del self._parts[name]
+        elif stamp > before.stamp:
+            self._missed = {name for name in self._patience if name not in self._parts or self._parts[name].stamp != before.stamp}
         self._parts["joints"] = _Part(stamp, fields)
         self._try_deliver()
 
@@ -111,7 +124,10 @@ class ObservationAssembler:
 
     def _try_deliver(self) -> None:
         joints = self._parts.get("joints")
-        if joints is None or any(source not in self._parts or self._parts[source].stamp != joints.stamp for source in self._sources):
+        if joints is None:
+            return
+        there = [source for source in self._sources if source in self._parts and self._parts[source].stamp == joints.stamp]
+        if len(there) < len(self._sources) and any(self._waits(source, joints.stamp) for source in set(self._sources) - set(there)):
             return
         images, image_stamps = {}, {}
         for name, camera in self._cameras.items():
@@ -120,9 +136,19 @@ class ObservationAssembler:
                 return
             images[name], image_stamps[name] = frame.fields["image"], frame.stamp
         fields: dict[str, Any] = {}
-        for source in self._sources:
+        for source in there:
             fields |= self._parts[source].fields
         self._deliver(Observation(stamp=joints.stamp, images=images, image_stamps=image_stamps, **fields))
+
+    def _waits(self, source: str, now: float) -> bool:
+        """Whether an observation waits for a source that has not told this moment yet."""
+        part = self._parts.get(source)
+        heard = self._began if part is None else part.stamp  # which may be ahead of the joint states
+        # One that has been silent together with the joint states, as in a pause, may be about to speak.
+        gone = source in self._missed and now - heard > self._patience[source]
+        if source in self._patience:
+            self._node.say(source, f"silent for {now - heard:.3f} s" if gone else None)
+        return not gone
 
     def _usable(self, frame: _Part, camera: Camera, now: float) -> bool:
         """Whether a frame is the one due in lock-step, or else fresh enough."""

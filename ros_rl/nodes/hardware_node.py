@@ -16,6 +16,7 @@ from ros_rl.hardware.guard import Guard, GuardedRobot
 from ros_rl.hardware.interface import JointCommand, Observation, Robot
 from ros_rl.hardware.pacing import Pacer
 from ros_rl.hardware.ros2_control import Ros2ControlRobot, command_interface
+from ros_rl.hardware.servo_bus import ServoBusRobot
 from ros_rl.nodes.base import ERROR, REPEAT_AFTER, WARN, StackNode, describe, run
 from ros_rl.nodes.messages import COMMAND_QOS, from_trajectory
 from ros_rl.nodes.ownership import claim
@@ -50,6 +51,7 @@ class HardwareNode(StackNode):
         self._command: JointCommand | None = None
         self._observation: Observation | None = None
         self._simulation: MujocoRobot | None = None
+        self._servos: ServoBusRobot | None = None
         self._viewer: Viewer | None = None
         self._scene = ""
         self._sent_at = 0.0
@@ -70,7 +72,8 @@ class HardwareNode(StackNode):
         self._lockstep = self.value("lockstep")
         simulated = self.value("backend") == "mujoco"
         self._owner = claim(self, 0.0 if simulated else _DISCOVERY)
-        backend = self._simulate() if simulated else self._controller()
+        make = {"mujoco": self._simulate, "ros2_control": self._controller, "servo_bus": self._servo_bus}
+        backend = make[self.value("backend")]()
         guard = Guard(self._spec, self.value("max_age"), self.value("stop_after"))
         self.robot = GuardedRobot(backend, guard, None if simulated or self._lockstep else self._robot_time)
         self._open_topics()
@@ -114,7 +117,7 @@ class HardwareNode(StackNode):
             self._viewer = None
         with self._lock:
             robot, owner = self.robot, self._owner
-            self.robot = self._simulation = self._owner = None
+            self.robot = self._simulation = self._servos = self._owner = None
             try:
                 if robot is not None:
                     robot.close()
@@ -138,6 +141,9 @@ class HardwareNode(StackNode):
             "late_commands": self._late,
             **{name: guard.counts[name] for name in ("limited", "rejected", "held", "starved", "stops", "estops")},
         }
+        if self._servos is not None:
+            alarms = ", ".join(f"{name} 0x{alarm:02x}" for name, alarm in self._servos.alarms.items())
+            values |= {**self._servos.counts, "alarms": alarms}
         if report.state in ("stop", "estop") and self.active:
             return ERROR, report.rejected or report.state, values
         return (WARN if report.rejected else level), report.rejected or message, values
@@ -182,6 +188,15 @@ class HardwareNode(StackNode):
         controller = controller_name(interface, self.value("controller"))
         link = RosControllerLink(self._spec, controller, interface, topics, self._lockstep, self.value("max_age"), self.get_namespace())
         return Ros2ControlRobot(self._spec, link, self.value("connect_timeout"))
+
+    def _servo_bus(self) -> Robot:
+        if not self.value("servo_port"):
+            raise UserError("backend servo_bus needs the servo_port, such as /dev/ttyACM0")
+        if self._lockstep:
+            raise UserError("lockstep is for simulations; an arm on a servo bus does not wait for answers")
+        port, baudrate, timeout = (self.value(f"servo_{name}") for name in ("port", "baudrate", "timeout"))
+        self._servos = ServoBusRobot(self._spec, port, baudrate, timeout, release_torque=self.value("release_torque"))
+        return self._servos
 
     def _robot_time(self) -> float:
         """The robot's clock, carried on from its last stamp: clocks of two machines need not agree."""

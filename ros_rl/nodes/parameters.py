@@ -118,7 +118,13 @@ COMMAND_INTERFACE = Parameter(
 JOINT_STATES_TOPIC = Parameter("joint_states_topic", "/joint_states", "Where joint states of ros2_control come from.")
 IMU_TOPIC = Parameter("imu_topic", "/imu_sensor_broadcaster/imu", "Where the IMU of ros2_control comes from.")
 ODOMETRY_TOPIC = Parameter("odometry_topic", "/odom", "Where the odometry estimate comes from.")
-BACKEND = Parameter("backend", "mujoco", "What drives the robot.", choices=("mujoco", "ros2_control"))
+BACKEND = Parameter("backend", "mujoco", "What drives the robot.", choices=("mujoco", "ros2_control", "servo_bus"))
+SERVO_BUS = (
+    Parameter("servo_port", "", "Serial port of the servo bus, such as /dev/ttyACM0; in a bring-up, empty: ros2_control."),
+    Parameter("servo_baudrate", 1_000_000, "Rate of the servo bus, in bits/s.", minimum=9_600, maximum=4_000_000),
+    Parameter("servo_timeout", 0.02, "How long to wait for an answer of a servo.", "s", minimum=0.001, maximum=10.0),
+    Parameter("release_torque", False, "Switch the torque off when the node lets go of the arm, which may then drop; else it holds."),
+)
 SCENE = Parameter("scene", "floor", "World of the simulation when there is no task.")
 
 HARDWARE_NODE = (
@@ -145,7 +151,8 @@ HARDWARE_NODE = (
     JOINT_STATES_TOPIC,
     IMU_TOPIC,
     ODOMETRY_TOPIC,
-    Parameter("connect_timeout", 10.0, "How long to wait for a real robot to answer.", "s", minimum=0.1, maximum=600.0),
+    Parameter("connect_timeout", 10.0, "How long to wait for ros2_control to answer.", "s", minimum=0.1, maximum=600.0),
+    *SERVO_BUS,
 )
 POLICY_NODE = (
     ROBOT,
@@ -183,6 +190,61 @@ SAFETY_NODE = (
         "s",
         minimum=0.3,
         maximum=10.0,
+    ),
+    Parameter("recovery", "", "Recovery policy of filter recovery: a bundle that says its region, by name or path."),
+    Parameter(
+        "recovery_d",
+        0.0,
+        "Instability at which recovery begins; 0: the bundle's, which is the largest.",
+        minimum=0.0,
+        maximum=1.0,
+        dynamic=True,
+    ),
+    Parameter("recovery_d_exit", 0.0, "Instability below which recovery may end; 0: 0.8 of d.", minimum=0.0, maximum=1.0, dynamic=True),
+    Parameter(
+        "recovery_tilt_limit",
+        0.0,
+        "Tilt that counts as a fall; 0: the bundle's, which is the largest.",
+        "rad",
+        minimum=0.0,
+        maximum=3.15,
+        dynamic=True,
+    ),
+    Parameter(
+        "recovery_drop_limit",
+        0.0,
+        "Loss of height that counts as a fall; 0: the bundle's, which is the largest.",
+        "m",
+        minimum=0.0,
+        maximum=10.0,
+        dynamic=True,
+    ),
+    Parameter("recovery_dwell", 0.2, "Least time in recovery.", "s", minimum=0.0, maximum=10.0, dynamic=True),
+    Parameter(
+        "recovery_stuck_after",
+        3.0,
+        "Time in recovery without coming below d_exit after which the robot is held.",
+        "s",
+        minimum=0.01,
+        maximum=60.0,
+        dynamic=True,
+    ),
+    Parameter(
+        "recovery_stop_after",
+        0.2,
+        "Time for which the recovery policy acts while the instability cannot be told, after which the robot is held.",
+        "s",
+        minimum=0.0,
+        maximum=10.0,
+        dynamic=True,
+    ),
+    Parameter(
+        "recovery_imu_timeout",
+        0.04,
+        "Silence of the IMU, of all observations or of actions after which the recovery policy acts.",
+        "s",
+        minimum=0.001,
+        maximum=1.0,
     ),
     LOCKSTEP,
     CONTROL_RATE,

@@ -50,6 +50,7 @@ _CAMERA_DEPTH = 120
 _STATUS_PERIOD = 0.5  # s
 _AHEAD = 1_000_000_000  # ns: a message that far ahead of the joint states is of the time before a reset
 _SECOND = 1_000_000_000
+_LATE = _SECOND // 2  # ns that a joint state of a real robot may be older than another before time has gone back
 _PREROLL = 30 * _SECOND, 100_000_000  # ns of the robot's time, and bytes: in lock-step seconds pass before word of an episode comes
 _LATEST = 2.0  # s for which word of an episode waits for what was sent before
 _EVERY_PERIOD = ("joint_states", "joint_command")  # what comes in every control period, whoever commands
@@ -164,6 +165,8 @@ class RecorderNode(StackNode):
             return WARN, f"messages were lost on their way to the recorder: {lost}", values
         if self._missing:
             return WARN, f"nobody publishes images of {', '.join(camera.name for camera in self._missing)}", values
+        if values["remarks"] and level != WARN:
+            return WARN, f"the last episode: {'; '.join(values['remarks'])}", values
         if values["short"] and level != WARN:
             return WARN, f"the last episode lacks messages: {'; '.join(values['cadence'])}", values
         return level, message, values
@@ -246,11 +249,13 @@ class RecorderNode(StackNode):
             self._take_words()
 
     def _on_joint_state(self, data: bytes, info: Mapping[str, Any]) -> None:
+        """Takes the robot's time from a joint state. That of a simulation goes back by a reset only, a driver's stamps waver."""
         stamp, sent = header_stamp(data), info["source_timestamp"]
         self._count_lost("joint_states", "joint_states", info)
-        if self._newest is None or stamp < self._newest:
+        if self._newest is None or stamp < self._newest - (0 if self._simulated else _LATE):
             self._on_jump(stamp, sent)
-        self._newest = stamp
+            self._newest = stamp
+        self._newest = max(self._newest, stamp)
         if self._began is None:
             self._began = stamp
         self._write("joint_states", "sensor_msgs/JointState", data, stamp, sent)
@@ -337,7 +342,8 @@ class RecorderNode(StackNode):
         else:
             self._recorder.stop("" if word == "stop" else word)
         self._publish_status()
-        response.success = True
+        response.message = self._recorder.status()["problem"] if word != "discard" else ""
+        response.success = not response.message
         return response
 
     def _look_around(self) -> None:

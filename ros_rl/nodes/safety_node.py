@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+from rcl_interfaces.msg import SetParametersResult
+from rclpy.parameter import Parameter
 from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory
 
@@ -18,7 +20,8 @@ from ros_rl.nodes.messages import CLAIM_QOS, COMMAND_QOS, STREAM_QOS, from_traje
 from ros_rl.nodes.parameters import SAFETY_NODE
 from ros_rl.robots.spec import load_robot
 from ros_rl.safety.filters import make_filter
-from ros_rl.safety.interface import NoSafeAction, SafetyReport
+from ros_rl.safety.interface import NoSafeAction, SafetyFilter, SafetyReport
+from ros_rl.safety.recovery import PARAMETER, RecoveryFilter, RecoverySettings, load_recovery
 from ros_rl.safety.stage import SafetyStage
 from ros_rl.safety.takeover import Takeover
 
@@ -43,6 +46,9 @@ class SafetyNode(StackNode):
         self._seen = 0.0  # when the last observation came, see `_now`
         self._acted: float | None = None  # when the last action that answers an observation did; None before the first
         self._replaced = -math.inf  # stamp of the newest observation that the safe action answered for want of another
+        self._answered = -math.inf  # stamp of the newest observation that was answered without waiting for an action
+        self._recovery: RecoveryFilter | None = None
+        self._acting = ""  # who acts, with a recovery policy
         self._compute_time = 0.0
         self._takeover: Takeover | None = None
         self._early: JointCommand | None = None  # in lock-step, of a person; it may overtake its observation
@@ -52,9 +58,9 @@ class SafetyNode(StackNode):
     def configure(self) -> None:
         """Makes the filter and opens the topics."""
         self._spec = load_robot(self.value("robot"), self.value("control_rate"))
-        prior = self.value("prior") or self.value("robot")
         self._lockstep = self.value("lockstep")  # there the robot waits for as long as it takes
-        self._stage = SafetyStage(self._spec, make_filter(self.value("filter"), self._spec, prior, self.value("outside")))
+        self._stale_after, self._bridged = _STALE_AFTER * self._spec.period, _BRIDGED * self._spec.period
+        self._stage = SafetyStage(self._spec, self._make_filter())
         self._takeover = Takeover(self._spec, self.value("teleop_timeout"), self._lockstep)
         self._mode = self._takeover.mode
         self._observed = False
@@ -67,10 +73,47 @@ class SafetyNode(StackNode):
             if not self._lockstep:
                 self.every(self._spec.period, self._bridge)
 
+    def _make_filter(self) -> SafetyFilter:
+        if self.value("filter") != "recovery":
+            return make_filter(self.value("filter"), self._spec, self.value("prior") or self.value("robot"), self.value("outside"))
+        self._stale_after, self._bridged = self.value("recovery_imu_timeout"), self.value("recovery_stop_after")
+        self._recovery = load_recovery(self._spec, self.value("recovery"), RecoverySettings.of(self.value))
+        if self._recovery.remark:
+            self.get_logger().warning(self._recovery.remark)
+        self.add_on_set_parameters_callback(self._check_recovery)
+        self.add_post_set_parameters_callback(self._set_recovery)
+        return self._recovery
+
+    def release(self) -> None:
+        """Forgets the recovery policy."""
+        if self._recovery is not None:
+            self._recovery = None
+            self.remove_on_set_parameters_callback(self._check_recovery)
+            self.remove_post_set_parameters_callback(self._set_recovery)
+
+    def _settings_with(self, changes: list[Parameter]) -> RecoverySettings | None:
+        """Returns the settings of recovery as they will be; None where nothing of them changes."""
+        changed = {change.name: change.value for change in changes if change.name.startswith(PARAMETER)}
+        return RecoverySettings.of(lambda name: changed.get(name, self.value(name))) if changed else None
+
+    def _check_recovery(self, changes: list[Parameter]) -> SetParametersResult:
+        try:
+            if (settings := self._settings_with(changes)) and self._recovery is not None:
+                self._recovery.check(settings)
+        except UserError as error:
+            return SetParametersResult(successful=False, reason=str(error))
+        return SetParametersResult(successful=True)
+
+    def _set_recovery(self, changes: list[Parameter]) -> None:
+        if (settings := self._settings_with(changes)) and self._recovery is not None:
+            self._recovery.set(settings)
+            if self._recovery.remark:
+                self.get_logger().warning(self._recovery.remark)
+
     def activate(self) -> None:
         """Forgets what came while it was inactive, but not who has the robot."""
         self._observation = self._pending = self._halted = self._acted = self._early = None
-        self._report, self._replaced = SafetyReport(), -math.inf
+        self._report, self._replaced, self._answered = SafetyReport(), -math.inf, -math.inf
         self._stage.reset()
         assert self._takeover is not None
         self._takeover.restart()
@@ -79,23 +122,47 @@ class SafetyNode(StackNode):
         """Reads observations from now on. Not before they are needed: a topic that nobody reads costs every tick a callback."""
         if not self._observed:
             self._observed = True
-            ObservationAssembler(self, self._spec, self._stage.reads, (), self._on_observation, self._lockstep)
+            patience = {"imu": self._stale_after} if self._recovery is not None else None
+            self._assembler = ObservationAssembler(self, self._spec, self._stage.reads, (), self._on_observation, self._lockstep, patience)
 
     def status(self) -> tuple[bytes, str, Mapping[str, object]]:
-        """Returns an error while no command is sent because none is safe, a warning while the safe action acts for want of another."""
-        if self.failure is not None or not self.active or not (self._halted or self._report.instead):
-            return super().status()
-        return (ERROR, self._halted, {}) if self._halted else (WARN, self._report.instead, {})
+        """Returns an error while no safe command is known or the robot is held, a warning while the filter's own action acts."""
+        level, message = self._judgement()
+        return super().status() if self.failure is not None or not self.active or level == OK else (level, message, {})
+
+    def _judgement(self) -> tuple[bytes, str]:
+        """Returns level and message of what the filter does."""
+        report = self._report
+        if self._halted is not None:
+            return ERROR, f"sends no command: {self._halted}"
+        if report.fault:
+            return ERROR, f"holds the robot: {report.fault}; activate the safety node anew when it has been seen to"
+        if report.instead:
+            return WARN, f"the safe action acts: {report.instead}"
+        if report.warning:
+            return WARN, f"the filter acts: {report.warning}"
+        if report.values.get("margin", 1.0) <= 0.0:
+            return WARN, "outside the certified set, the safe action acts"
+        return OK, "active" if self.active else "inactive"
 
     def _on_observation(self, observation: Observation) -> None:
         if self._observation is not None and observation.stamp < self._observation.stamp:  # time jumped back
-            self._replaced = -math.inf
+            self._replaced = self._answered = -math.inf
         self._observation, self._seen = observation, self._now()
         self._takeover.observe(observation)
         if self._takeover.claimed:
             self._command_for_person()
+        elif self.active and not self._lockstep and self._stage.urgent(observation):
+            self._answer_at_once(observation)
         elif self._pending is not None and self._pending.stamp == observation.stamp:
             self._send(observation, self._pending)
+
+    def _answer_at_once(self, observation: Observation) -> None:
+        """Answers an observation in real time without waiting for the policy's action; it will be dropped."""
+        if self._acted is None:
+            return  # the robot rests until the policy has acted
+        self._answered, self._pending = observation.stamp, None
+        self._filter(observation, None, "")
 
     def _on_claim(self, message: String) -> None:
         try:
@@ -155,8 +222,8 @@ class SafetyNode(StackNode):
             self._send(None, action)
         elif self._observation is None or not 0.0 <= self._observation.stamp - action.stamp <= _LONGEST_ANSWER:
             self._pending = action  # overtook its observation, which is on its way
-        elif self._lockstep or self._age() <= _STALE_AFTER * self._spec.period:
-            if action.stamp < self._replaced:  # the safe action has answered a newer observation
+        elif self._lockstep or self._age() <= self._stale_after:
+            if action.stamp < self._replaced or action.stamp <= self._answered:  # the safe action has answered a newer observation
                 self._acted = self._now()
             else:
                 self._send(self._observation, action)
@@ -172,8 +239,8 @@ class SafetyNode(StackNode):
             action = ramped
         self._filter(observation, action)
 
-    def _filter(self, observation: Observation | None, action: JointCommand | None) -> None:
-        """Sends what the filter makes of an action, or the safe one if there is none."""
+    def _filter(self, observation: Observation | None, action: JointCommand | None, reason: str = "no action comes") -> None:
+        """Sends what the filter makes of an action, or the safe one if there is none for that reason."""
         began = time.perf_counter()
         try:
             if action is not None:
@@ -183,7 +250,7 @@ class SafetyNode(StackNode):
             else:
                 assert observation is not None
                 self._replaced = observation.stamp
-                command, report = self._stage.safe(observation, observation.stamp, "no action comes")
+                command, report = self._stage.safe(observation, observation.stamp, reason)
         except NoSafeAction as problem:
             self._halt(str(problem))
             return
@@ -194,7 +261,7 @@ class SafetyNode(StackNode):
         """Sends the safe action in real time: for the last state for a while after observations have ceased, or while no action comes."""
         if not self.active or self._observation is None:
             return
-        age, patience = self._age(), _STALE_AFTER * self._spec.period
+        age, patience = self._age(), self._stale_after
         if age > patience:
             self._extrapolate(self._observation.stamp, age)
         elif self._acted is not None and self._now() - self._acted > patience and self._observation.stamp != self._replaced:
@@ -205,10 +272,11 @@ class SafetyNode(StackNode):
         if self._halted is not None:
             return
         command = self._stage.fallback(stamp)
-        if command is None or age > (_STALE_AFTER + _BRIDGED) * self._spec.period:
+        if command is None or age > self._stale_after + self._bridged:
             self._halt("no observation comes")
             return
-        self._publish(command, SafetyReport(True, {**self._report.values, "weight": 1.0}, "no observation comes"))
+        acts = {"mode": "recovery"} if self._recovery is not None else {"weight": 1.0}
+        self._publish(command, SafetyReport(True, {**self._report.values, **acts}, "no observation comes"))
 
     def _age(self) -> float:
         """Returns how old the last observation is, s."""
@@ -223,6 +291,15 @@ class SafetyNode(StackNode):
         self._interventions += report.intervened
         self._takeover.sent(command)
         self._publisher.publish(to_trajectory(command, self._spec.command_mode))
+        self._tell_who_acts(report)
+
+    def _tell_who_acts(self, report: SafetyReport) -> None:
+        """Publishes at once that another policy acts."""
+        acting = str(report.values.get("mode", ""))
+        if acting != self._acting:
+            self._acting = acting
+            self.get_logger().info(f"mode {acting}: {report.fault or report.warning or report.instead or 'inside the region'}")
+            self._publish_status()
 
     def _halt(self, reason: str) -> None:
         """Sends nothing: the guard holds the robot and then brings it to rest."""
@@ -231,13 +308,7 @@ class SafetyNode(StackNode):
         self._halted = reason
 
     def _publish_status(self) -> None:
-        level, message = OK, "active" if self.active else "inactive"
-        if self._halted is not None:
-            level, message = ERROR, f"sends no command: {self._halted}"
-        elif self._report.instead:
-            level, message = WARN, f"the safe action acts: {self._report.instead}"
-        elif self._report.values.get("margin", 1.0) <= 0.0:
-            level, message = WARN, "outside the certified set, the safe action acts"
+        level, message = self._judgement()
         if self._takeover is not None and (reason := self._takeover.reason(time.monotonic())):
             message = f"teleoperation: {reason}" if level == OK else f"{message}; teleoperation: {reason}"
             level = max(level, WARN)

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ from ros_rl.config import STRICT, Count, Positive, read_yaml
 from ros_rl.errors import UserError
 from ros_rl.policies.interface import ObservationKey, PolicySpec
 from ros_rl.robots.spec import CommandMode, RobotSpec
+from ros_rl.safety.region import Region
 
 BUNDLE_FILES = "policies/*/policy.yaml"
 
@@ -36,6 +37,7 @@ class Bundle:
         tensors: its weights: name to array.
         training: `command`, `revision` and `data` that made it.
         metrics: what was measured, and how.
+        region: of a policy that brings a legged robot back from the brink of a fall: where it does; see `ros_rl.safety.recovery`.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Bundle:
     tensors: dict[str, np.ndarray] = field(default_factory=dict)
     training: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
+    region: Region | None = None
 
 
 @pydantic.dataclasses.dataclass(config=STRICT)
@@ -66,6 +69,14 @@ class _SpecFile:
 
 
 @pydantic.dataclasses.dataclass(config=STRICT)
+class _RegionFile:
+    d: Positive
+    tilt_limit: Positive
+    drop_limit: Positive | None = None
+    height: Positive | None = None
+
+
+@pydantic.dataclasses.dataclass(config=STRICT)
 class _PolicyFile:
     """The contents of policy.yaml."""
 
@@ -74,6 +85,7 @@ class _PolicyFile:
     spec: _SpecFile
     training: dict[str, str]
     parameters: dict[str, Any] = field(default_factory=dict)
+    region: _RegionFile | None = None
 
 
 def bundle_names() -> list[str]:
@@ -110,7 +122,11 @@ def load_bundle(name: str | Path) -> Bundle:
         raise UserError(f"{folder}: damaged bundle: metrics.json holds no mapping")
     keys = tuple(ObservationKey(key.name, tuple(key.shape), key.history) for key in file.spec.observation)
     spec = PolicySpec(file.spec.robot, tuple(file.spec.joints), keys, float(file.spec.rate), file.spec.chunk, file.spec.command_mode)
-    return Bundle(folder.name, file.actor, file.method, spec, file.parameters, tensors, file.training, metrics)
+    try:
+        region = Region(**asdict(file.region)) if file.region else None
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    return Bundle(folder.name, file.actor, file.method, spec, file.parameters, tensors, file.training, metrics, region)
 
 
 def save_bundle(folder: Path, bundle: Bundle) -> None:
@@ -135,6 +151,8 @@ def save_bundle(folder: Path, bundle: Bundle) -> None:
         "parameters": bundle.parameters,
         "training": bundle.training,
     }
+    if bundle.region is not None:
+        file["region"] = {name: value for name, value in asdict(bundle.region).items() if value is not None}
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         _write(fresh, bundle, file)

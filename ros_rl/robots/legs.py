@@ -1,5 +1,6 @@
 """Four legs of three joints each: their kinematics in closed form, and the cycle of a foot that walks."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ JOINTS = tuple(f"{leg}_{part}_joint" for leg in LEGS for part in ("hip", "thigh"
 
 @dataclass(frozen=True, eq=False)
 class Leg:
-    """A leg of three joints: hip (about x), thigh and calf (both about y), with the knee bending backwards.
+    """A leg of three joints: hip (about x), thigh and calf (both about y), with the knee bending backwards. Or many: see `stacked`.
 
     Attributes:
         hip: the hip joint in the trunk frame, m, shape (3,).
@@ -23,39 +24,55 @@ class Leg:
     """
 
     hip: np.ndarray
-    offset: float
-    thigh: float
-    calf: float
+    offset: float | np.ndarray
+    thigh: float | np.ndarray
+    calf: float | np.ndarray
 
     def joints(self, foot: np.ndarray) -> np.ndarray:
-        """Returns hip, thigh and calf angles, shape (3,), that bring the foot to a place below the hip joint.
+        """Returns hip, thigh and calf angles, shape (..., 3), that bring the foot to a place below the hip joint.
 
         A foot out of reach is taken as far as the stretched leg goes.
 
         Args:
-            foot: position in the trunk frame, m, shape (3,).
+            foot: position in the trunk frame, m, shape (..., 3).
         """
-        x, y, z = foot - self.hip
-        depth = np.sqrt(max(y * y + z * z - self.offset**2, 0.0))  # from the thigh joint to the foot, in the leg's plane
+        x, y, z = np.moveaxis(foot - self.hip, -1, 0)
+        depth = np.sqrt(np.maximum(y * y + z * z - self.offset**2, 0.0))  # from the thigh joint to the foot, in the leg's plane
         hip = np.arctan2(z, y) - np.arctan2(-depth, self.offset)
         bend = (x * x + depth * depth - self.thigh**2 - self.calf**2) / (2 * self.thigh * self.calf)
-        calf = -np.arccos(np.clip(bend, -1.0, 1.0))
+        calf = -np.arccos(np.minimum(np.maximum(bend, -1.0), 1.0))
         thigh = np.arctan2(-x, depth) - np.arctan2(self.calf * np.sin(calf), self.thigh + self.calf * np.cos(calf))
-        return np.array([np.remainder(hip + np.pi, 2 * np.pi) - np.pi, thigh, calf])
+        return np.stack([np.remainder(hip + np.pi, 2 * np.pi) - np.pi, thigh, calf], axis=-1)
 
-    def torques(self, joints: np.ndarray, load: float) -> np.ndarray:
-        """Returns the joint torques, N·m, shape (3,), with which the foot carries a load, N, along the trunk's z axis.
+    def foot(self, joints: np.ndarray) -> np.ndarray:
+        """Returns where the foot is in the trunk frame, m, shape (..., 3), for hip, thigh and calf angles, rad, (..., 3)."""
+        hip, thigh, calf = np.moveaxis(joints, -1, 0)
+        back = self.thigh * np.sin(thigh) + self.calf * np.sin(thigh + calf)
+        depth = self.thigh * np.cos(thigh) + self.calf * np.cos(thigh + calf)
+        side = self.offset * np.cos(hip) + depth * np.sin(hip)
+        down = depth * np.cos(hip) - self.offset * np.sin(hip)
+        foot: np.ndarray = self.hip + np.stack([-back, side, -down], axis=-1)
+        return foot
+
+    def torques(self, joints: np.ndarray, load: float | np.ndarray) -> np.ndarray:
+        """Returns the joint torques, N·m, shape (..., 3), with which the foot carries a load along the trunk's z axis.
 
         Args:
-            joints: hip, thigh and calf angles, rad, shape (3,).
-            load: what the ground pushes up with, N.
+            joints: hip, thigh and calf angles, rad, shape (..., 3).
+            load: what the ground pushes up with, N, shape (...).
         """
-        hip, thigh, calf = joints
+        hip, thigh, calf = np.moveaxis(joints, -1, 0)
         knee_to_foot = self.calf * np.sin(thigh + calf)
         back = self.thigh * np.sin(thigh) + knee_to_foot  # how far the foot is behind the thigh joint
         depth = self.thigh * np.cos(thigh) + self.calf * np.cos(thigh + calf)
         side = self.offset * np.cos(hip) + depth * np.sin(hip)
-        return -load * np.array([side, back * np.cos(hip), knee_to_foot * np.cos(hip)])
+        return -np.asarray(load)[..., None] * np.stack([side, back * np.cos(hip), knee_to_foot * np.cos(hip)], axis=-1)
+
+
+def stacked(legs: Iterable[Leg]) -> Leg:
+    """Returns legs as one, whose attributes have them along the first axis: it takes feet (..., legs, 3), for example."""
+    rows = list(legs)
+    return Leg(*(np.array([getattr(leg, name) for leg in rows]) for name in ("hip", "offset", "thigh", "calf")))
 
 
 def step_cycle(phase: np.ndarray, stride: np.ndarray, lift: np.ndarray | float, duty: float) -> tuple[np.ndarray, np.ndarray]:

@@ -12,8 +12,9 @@ import pydantic
 
 from ros_rl import paths
 from ros_rl.config import STRICT, Count, Finite, NotNegative, Positive, Vector3, fault, read_yaml
-from ros_rl.errors import UserError, closest
+from ros_rl.errors import UserError, closest, unknown
 from ros_rl.robots.packages import candidates, package_of
+from ros_rl.robots.servos import SERVO_SPEEDS
 from ros_rl.robots.urdf import MOVING, FixedFrame, Urdf, UrdfJoint, read_urdf
 
 CommandMode = Literal["position", "velocity", "effort"]
@@ -37,6 +38,23 @@ class DeviceUnit:
 
 
 @dataclass(frozen=True)
+class Servo:
+    """The servo of a joint on a serial bus.
+
+    Attributes:
+        id: its address on the bus.
+        model: one of `ros_rl.robots.servos`.
+        unit: how it counts positions.
+        torque_per_count: N·m that one count of its measured load or current stands for; 0 where that is not known.
+    """
+
+    id: int
+    model: str
+    unit: DeviceUnit
+    torque_per_count: float
+
+
+@dataclass(frozen=True)
 class Joint:
     """One channel that is measured and, unless passive, commanded.
 
@@ -44,7 +62,8 @@ class Joint:
     `kind` is ``revolute``, ``continuous``, ``prismatic`` or ``thruster``. A thruster has no position: its command is a
     scalar u between `lower` and `upper`, which applies the wrench u·`wrench` (force then torque) in the frame `frame`.
     `hold` is the command that keeps the robot safe when nobody commands it (see `Guard`); None means "the last target"
-    in position mode and 0 otherwise. `device` is None where the device speaks SI; everything else here is SI always.
+    in position mode and 0 otherwise. `device` is how a controller of ros2_control counts, None where it speaks SI, and
+    `servo` is what moves the joint where the stack talks to a servo bus itself; everything else here is SI always.
     """
 
     name: str
@@ -60,11 +79,15 @@ class Joint:
     frame: str | None = None
     wrench: tuple[float, ...] = ()
     device: DeviceUnit | None = None
+    servo: Servo | None = None
 
 
 @dataclass(frozen=True)
 class Camera:
-    """A camera fixed to a link. `frame` is an optical frame (REP 103: z forward, x right, y down); `fovy` in degrees."""
+    """A camera fixed to a link. `frame` is an optical frame (REP 103: z forward, x right, y down); `fovy` in degrees.
+
+    One that is `optional` is used where it is named, and not where all cameras are meant.
+    """
 
     name: str
     frame: str
@@ -72,6 +95,7 @@ class Camera:
     height: int
     fovy: float
     rate: float
+    optional: bool = False
 
     def frame_index(self, stamp: float) -> int:
         """Returns the number of the newest frame due at a time in s; the first frame, number 0, is due at 0."""
@@ -127,6 +151,11 @@ class RobotSpec:
     description: str = ""
     gripper: Gripper | None = None
     frames: tuple[FixedFrame, ...] = ()
+
+    @cached_property
+    def servos(self) -> tuple[Servo, ...]:
+        """Servos of all measured joints, in the order of `measured_names`; empty where the joints have none."""
+        return tuple(joint.servo for joint in self.joints + self.passive if joint.servo is not None)
 
     def read_urdf(self) -> Urdf:
         """Reads the robot's description: the URDF, repaired, with the frames added to it.
@@ -223,11 +252,18 @@ def _lead(joint: Joint) -> float:
 
 
 @pydantic.dataclasses.dataclass(config=STRICT)
+class _ServoFile:
+    id: Annotated[int, pydantic.Field(ge=0, le=252)]
+    model: str
+    torque_per_count: NotNegative = 0.0
+
+
+@pydantic.dataclasses.dataclass(config=STRICT)
 class _JointFile:
     """What robot.yaml may say of a joint; limits may only be tighter than the URDF's.
 
     `device_offset` is what the device reads where it would read 0 without: at joint position 0, in percent at the end of
-    the URDF's range that `device_sign` makes 0 %.
+    the URDF's range that `device_sign` makes 0 %. With a `servo`, the device is the servo.
     """
 
     home: Finite = 0.0
@@ -242,6 +278,7 @@ class _JointFile:
     device_sign: Literal[1, -1] = 1
     device_offset: Finite = 0.0
     ticks_per_turn: Positive | None = None
+    servo: _ServoFile | None = None
 
 
 @pydantic.dataclasses.dataclass(config=STRICT)
@@ -274,6 +311,7 @@ class _CameraFile:
     height: Count = 480
     fovy: Annotated[float, pydantic.Field(gt=0, lt=180)] = 45.0
     rate: Positive = 30.0
+    optional: bool = False
 
 
 @pydantic.dataclasses.dataclass(config=STRICT)
@@ -330,6 +368,7 @@ def load_robot(name: str | Path, control_rate: float = 0.0) -> RobotSpec:
     _check_limited(path, urdf, file.command_mode, joints)
     joints += tuple(_thruster(path, key, entry) for key, entry in file.thrusters.items())
     passive = tuple(_joint(path, urdf, ("passive", key), entry) for key, entry in file.passive.items())
+    _check_servos(path, file)
     gripper = _gripper(path, file.gripper, joints) if file.gripper else None
     return RobotSpec(
         name=file.name,
@@ -341,7 +380,7 @@ def load_robot(name: str | Path, control_rate: float = 0.0) -> RobotSpec:
         floating_base=file.floating_base,
         base_position=(file.base_position[0], file.base_position[1], file.base_position[2]),
         tool_frame=file.tool_frame,
-        cameras=tuple(Camera(key, c.frame, c.width, c.height, float(c.fovy), float(c.rate)) for key, c in file.cameras.items()),
+        cameras=tuple(Camera(key, c.frame, c.width, c.height, float(c.fovy), float(c.rate), c.optional) for key, c in file.cameras.items()),
         imu_frame=file.imu_frame,
         odometry=file.odometry,
         gravity_compensation=file.gravity_compensation,
@@ -456,6 +495,7 @@ def _joint(path: Path, urdf: Urdf, location: tuple[str, str], entry: _JointFile)
     if not limits["lower"] <= entry.home <= limits["upper"]:
         outside = f"outside {limits['lower']} to {limits['upper']}"
         raise fault(path, (*location, "home"), f"joint '{name}' has its home at {entry.home}, {outside}")
+    device = _device(path, location, base, entry)
     return Joint(
         name,
         base.kind,
@@ -467,8 +507,35 @@ def _joint(path: Path, urdf: Urdf, location: tuple[str, str], entry: _JointFile)
         stiffness=float(entry.stiffness),
         damping=float(entry.damping),
         hold=entry.hold,
-        device=_device(path, location, base, entry),
+        device=None if entry.servo else device,
+        servo=_servo(path, location, entry.servo, device) if entry.servo else None,
     )
+
+
+def _servo(path: Path, location: tuple[str, str], entry: _ServoFile, device: DeviceUnit | None) -> Servo:
+    if entry.model not in SERVO_SPEEDS:
+        raise fault(path, (*location, "servo", "model"), str(unknown("servo model", entry.model, SERVO_SPEEDS)))
+    if device is None or device.name != "tick":
+        message = f"joint '{location[1]}' has a servo, which counts in ticks: give device_unit: tick and ticks_per_turn"
+        raise fault(path, (*location, "servo"), message)
+    return Servo(entry.id, entry.model, device, float(entry.torque_per_count))
+
+
+def _check_servos(path: Path, file: _RobotFile) -> None:
+    """Refuses a robot of which only some joints have servos, ids that stand twice, and commands that a bus does not take."""
+    entries = {(section, name): e.servo for section in ("joints", "passive") for name, e in getattr(file, section).items()}
+    if not any(entries.values()):
+        return
+    seen: dict[int, str] = {}
+    for (section, name), servo in entries.items():
+        if servo is None:
+            raise fault(path, (section, name), f"joint '{name}' has no servo and others have; give all joints one, or none")
+        if servo.id in seen:
+            message = f"joint '{name}' has the servo id {servo.id} of joint '{seen[servo.id]}'; every servo on a bus needs its own"
+            raise fault(path, (section, name, "servo", "id"), message)
+        seen[servo.id] = name
+    if file.command_mode != "position":
+        raise fault(path, ("command_mode",), f"joints with a servo take positions; command_mode is {file.command_mode}")
 
 
 def _check_limited(path: Path, urdf: Urdf, mode: CommandMode, joints: tuple[Joint, ...]) -> None:

@@ -9,19 +9,31 @@ import numpy as np
 from ros_rl.errors import RobotFault
 from ros_rl.hardware.interface import Observation
 
-FILTERS = ("none", "autosafe", "simplex", "cbf")  # see `ros_rl.safety.filters.make_filter`
+FILTERS = ("none", "autosafe", "simplex", "cbf", "recovery")  # see `ros_rl.safety.filters` and `ros_rl.safety.recovery`
+
+# The source of a command that is wholly a filter's; one that names who made it begins with RECOVERY.
+SAFE, RECOVERY = "safety", "recovery:"
 
 
 @dataclass(frozen=True)
 class SafetyReport:
-    """What a filter did to one action: whether it changed it, and the values it watches (margin, mixing weight, …).
+    """What a filter did to one action.
 
-    `instead` says why the safe action acts instead of any proposed one; empty where a proposed one was judged.
+    Attributes:
+        intervened: whether it changed the action.
+        values: what it watches (margin, mixing weight, …), by name.
+        instead: why the safe action acts instead of any proposed one; empty where a proposed one was judged.
+        source: who made the action, where that is not who proposed it.
+        warning: why the filter acts, where somebody should know.
+        fault: why the robot is held and somebody has to come.
     """
 
     intervened: bool = False
-    values: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, float | str] = field(default_factory=dict)
     instead: str = ""
+    source: str = ""
+    warning: str = ""
+    fault: str = ""
 
 
 class NoSafeAction(RobotFault):
@@ -57,6 +69,14 @@ class SafetyFilter(Protocol):
 
     def fallback(self) -> np.ndarray | None:
         """Returns the safe action for the state last seen, shape (n,), for a moment without news; None where none is known."""
+
+
+@runtime_checkable
+class UrgentFilter(SafetyFilter, Protocol):
+    """A filter that knows some answers without an action."""
+
+    def urgent(self, observation: Observation) -> bool:
+        """Returns whether no action matters for the answer to an observation, so that none need be waited for."""
 
 
 class PassThrough:

@@ -7,7 +7,7 @@ import numpy as np
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.robots.spec import RobotSpec
-from ros_rl.safety.interface import SafetyFilter, SafetyReport
+from ros_rl.safety.interface import SAFE, SafetyFilter, SafetyReport, UrgentFilter
 
 
 class SafetyStage:
@@ -17,7 +17,7 @@ class SafetyStage:
         """Takes the robot, whose joint order the filter works in, and the filter."""
         self._spec = spec
         self._filter = safety_filter
-        self._last_stamp = -np.inf
+        self._last_stamp = self._last_seen = -np.inf
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -27,7 +27,19 @@ class SafetyStage:
     def reset(self) -> None:
         """Forgets the episode so far."""
         self._filter.reset()
-        self._last_stamp = -np.inf
+        self._last_stamp = self._last_seen = -np.inf
+
+    def urgent(self, observation: Observation) -> bool:
+        """Returns whether the filter's answer to an observation is known already, whatever the policy proposes.
+
+        Called with every observation, or with none.
+        """
+        if not isinstance(self._filter, UrgentFilter):
+            return False
+        if observation.stamp < self._last_seen:  # time jumped back: a new episode
+            self.reset()
+        self._last_seen = observation.stamp
+        return self._filter.urgent(observation)
 
     def apply(self, observation: Observation | None, command: JointCommand) -> tuple[JointCommand, SafetyReport]:
         """Returns the safe command, in the robot's joint order, and what the filter did.
@@ -47,7 +59,7 @@ class SafetyStage:
             return command, SafetyReport()
         self._follow(command.stamp)
         action, report = self._filter.filter(observation, proposed)
-        return replace(command, joint_names=self._spec.joint_names, values=action), report
+        return JointCommand(self._spec.joint_names, action, command.stamp, report.source or command.source), report
 
     def safe(self, observation: Observation, stamp: float, reason: str) -> tuple[JointCommand, SafetyReport]:
         """Returns the safe command for a state, instead of one that a policy proposes, for a filter that reads states.
@@ -62,7 +74,7 @@ class SafetyStage:
         """
         self._follow(stamp)
         action, report = self._filter.filter(observation, None)
-        return JointCommand(self._spec.joint_names, action, stamp, "safety"), replace(report, instead=reason)
+        return JointCommand(self._spec.joint_names, action, stamp, report.source or SAFE), replace(report, instead=reason)
 
     def _follow(self, stamp: float) -> None:
         if stamp < self._last_stamp:  # time jumped back: a new episode
@@ -72,4 +84,4 @@ class SafetyStage:
     def fallback(self, stamp: float) -> JointCommand | None:
         """Returns the safe command for the state last seen, or None; `stamp` (s) is that of the state."""
         action = self._filter.fallback()
-        return None if action is None else JointCommand(self._spec.joint_names, action, stamp, "safety")
+        return None if action is None else JointCommand(self._spec.joint_names, action, stamp, SAFE)

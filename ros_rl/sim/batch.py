@@ -64,6 +64,12 @@ class ModelBatch:
         """Returns a view of a field of `MjData`, shape (n, ...); what is derived from the state is filled in by the next call."""
         return self._batch.bind(field)
 
+    def set_models(self, models: Sequence[mujoco.MjModel]) -> None:
+        """Runs each copy on a model of its own from now on: compiled from the same spec, with other masses or friction, or with other
+        ground. They are read where they are: set them again after changing one.
+        """
+        self._batch.set_models(models)
+
     @property
     def diverged(self) -> np.ndarray:
         """Which copies have blown up and need a reset, shape (n,)."""

@@ -1,8 +1,10 @@
-"""HalfCheetah and Ant that can fall: each step tells the instability ρ of the state, and an episode ends where ρ reaches 1.
+"""Robots that can fall: each step tells the instability ρ of the state, and an episode ends where ρ reaches 1.
 
-Both are Gymnasium's with their standard rewards; `ros_rl.sim.locomotion_env` has them as they are.
+HalfCheetah and Ant are Gymnasium's with their standard rewards; `ros_rl.sim.locomotion_env` has them as they are. The quadruped is
+this package's, which has no gait to begin with.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,10 @@ from gymnasium.vector.utils import batch_space
 from ros_rl.errors import unknown
 from ros_rl.sim.locomotion_env import AntVectorEnv, HalfCheetahVectorEnv
 from ros_rl.sim.vector_env import Judged
+from ros_rl.sim.walk_env import NOMINAL, WalkVectorEnv, walk
 
 _FALLEN_TILT = np.deg2rad(75.0)
+_QUADRUPED_STEPS, _SPEED = 500, 0.6  # longest episode; m/s forward that is rewarded
 
 
 class HalfCheetahFallEnv(HalfCheetahVectorEnv):
@@ -58,8 +62,30 @@ class AntFallEnv(AntVectorEnv):
         return reward, rho >= 1.0, late, info | {"rho": rho}
 
 
-FallEnv = HalfCheetahFallEnv | AntFallEnv
-FALL_ENVS: dict[str, type[HalfCheetahFallEnv] | type[AntFallEnv]] = {"halfcheetah": HalfCheetahFallEnv, "ant": AntFallEnv}
+class QuadrupedFallEnv(WalkVectorEnv):
+    """The quadruped, to be taught to walk ahead at 0.6 m/s from standing: an action moves the joint targets by up to 0.3 rad.
+
+    Without a velocity command the trot of `WalkVectorEnv` stands still. An episode has at most 500 steps.
+    """
+
+    def __init__(self, num_envs: int, max_episode_steps: int, autoreset_mode: AutoresetMode | str, threads: int | None = 1):
+        """Takes the arguments that all these environments have."""
+        steps = min(max_episode_steps, _QUADRUPED_STEPS)
+        super().__init__(walk(), num_envs, replace(NOMINAL, spread=False), steps, autoreset_mode, threads=threads)
+
+    def judge(self) -> Judged:
+        """Rewards the speed: exp(-(v - 0.6 m/s)² / 0.1) + 0.2 - 0.01 |action|². A fall terminates."""
+        _, fallen, late, info = super().judge()
+        reward = np.exp(-np.square(self.velocity[:, 0] - _SPEED) / 0.1) + 0.2 - 0.01 * np.square(self.walker.action).sum(axis=1)
+        return reward, fallen, late, info
+
+
+FallEnv = HalfCheetahFallEnv | AntFallEnv | QuadrupedFallEnv
+FALL_ENVS: dict[str, type[HalfCheetahFallEnv] | type[AntFallEnv] | type[QuadrupedFallEnv]] = {
+    "halfcheetah": HalfCheetahFallEnv,
+    "ant": AntFallEnv,
+    "quadruped": QuadrupedFallEnv,
+}
 
 
 def make_fall_env(name: str, copies: int, max_episode_steps: int = 1000, threads: int | None = 1) -> FallEnv:

@@ -3,7 +3,6 @@
 Source: `gymnasium.envs.mujoco.half_cheetah_v5` and `ant_v5`, with their default arguments.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from ros_rl.errors import UserError
 from ros_rl.robots.spec import Camera
 from ros_rl.sim.batch import ModelBatch
 from ros_rl.sim.build import quieten_mujoco
-from ros_rl.sim.vector_env import BatchOfOneEnv, BatchVectorEnv, Judged
+from ros_rl.sim.vector_env import BatchOfOneEnv, Judged, KeptVectorEnv
 
 _ASSETS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
 FRAME_SKIP = 5
@@ -42,10 +41,10 @@ def _load(file: str) -> mujoco.MjModel:
     return mujoco.MjModel.from_xml_path(str(_ASSETS / file))
 
 
-class _LocomotionVectorEnv(BatchVectorEnv):
+class _LocomotionVectorEnv(KeptVectorEnv):
     """What both have in common: initial states, actuation, the time limit; positions along the track are not observed."""
 
-    _kept: tuple[str, ...] = ("_elapsed", "_ended", "_begun", "_before", "_action")  # beside the simulation, between steps
+    _kept = (*KeptVectorEnv._kept, "_before", "_action")
     _before: np.ndarray
 
     def __init__(
@@ -68,7 +67,6 @@ class _LocomotionVectorEnv(BatchVectorEnv):
             raise UserError(f"max_episode_steps must be a whole number from 1 on, or -1 for no limit, got {max_episode_steps!r}")
         self._episode_steps = np.inf if unlimited else max_episode_steps
         self._unseen = unseen
-        self._elapsed = np.zeros(num_envs, dtype=int)
         self._action = np.zeros((num_envs, model.nu))
         seen = model.nq - unseen + model.nv + extra
         low, high = model.actuator_ctrlrange.T.astype(np.float32)
@@ -103,27 +101,6 @@ class _LocomotionVectorEnv(BatchVectorEnv):
         # Contact forces and body positions stay those of the state before the last step, as Gymnasium has them.
         self.copies.advance(FRAME_SKIP, copies, mjtStage.mjSTAGE_NONE)
         self.copies.check()
-
-    def state(self) -> dict[str, np.ndarray]:
-        """Returns everything that the future depends on; what was last observed belongs to it."""
-        kept = {name: np.array(getattr(self, name)) for name in self._kept}
-        generators = [self.generator(copy).bit_generator.state for copy in range(self.num_envs)]
-        return {"sim": self.copies.snapshot(), "generators": np.frombuffer(json.dumps(generators).encode(), np.uint8), **kept}
-
-    def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Goes back to what `state` returned, in an environment of the same kind and size.
-
-        Raises:
-            UserError: it is of another one.
-        """
-        sim = self.copies.snapshot()
-        if sim.shape != state["sim"].shape:
-            raise UserError(f"the state is of simulations of shape {state['sim'].shape}, these have {sim.shape}")
-        self.copies.restore(state["sim"])
-        for name in self._kept:
-            getattr(self, name)[...] = state[name]
-        for copy, known in enumerate(json.loads(state["generators"].tobytes())):
-            self.generator(copy).bit_generator.state = known
 
     def _late(self) -> np.ndarray:
         """Tells where the time is up, shape (n,), as Gymnasium's wrapper does: in a step that terminates the episode too."""

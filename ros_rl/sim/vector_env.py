@@ -1,6 +1,7 @@
 """Gymnasium environments on many copies of one simulation: seeds, episode ends, autoreset and rendering, once for all of them."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -224,6 +225,38 @@ class BatchVectorEnv(gymnasium.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
         info = _masked(_started(self.judge()[3]), np.ones(self.num_envs, dtype=bool))
         info |= {"final_obs": final, "_final_obs": ended.copy(), "final_info": final_info, "_final_info": ended.copy()}
         return following, info
+
+
+class KeptVectorEnv(BatchVectorEnv):
+    """Environments that can be stopped and go on: a subclass names in `_kept` what they depend on beside the simulation."""
+
+    _kept: tuple[str, ...] = ("_elapsed", "_ended", "_begun")
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        """Takes the arguments of `BatchVectorEnv`."""
+        super().__init__(*args, **kwargs)
+        self._elapsed = np.zeros(self.num_envs, dtype=int)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Returns everything that the future depends on; what was last observed belongs to it."""
+        kept = {name: np.array(getattr(self, name)) for name in self._kept}
+        generators = [self.generator(copy).bit_generator.state for copy in range(self.num_envs)]
+        return {"sim": self.sim.snapshot(), "generators": np.frombuffer(json.dumps(generators).encode(), np.uint8), **kept}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Goes back to what `state` returned, in an environment of the same kind and size.
+
+        Raises:
+            UserError: it is of another one.
+        """
+        sim = self.sim.snapshot()
+        if sim.shape != state["sim"].shape:
+            raise UserError(f"the state is of simulations of shape {state['sim'].shape}, these have {sim.shape}")
+        self.sim.restore(state["sim"])
+        for name in self._kept:
+            getattr(self, name)[...] = state[name]
+        for copy, known in enumerate(json.loads(state["generators"].tobytes())):
+            self.generator(copy).bit_generator.state = known
 
 
 class BatchOfOneEnv(gymnasium.Env[Any, np.ndarray]):

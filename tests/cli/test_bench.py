@@ -134,7 +134,7 @@ def test_an_act_is_measured_for_every_method(capsys, monkeypatch):
 
     monkeypatch.setattr(act_time, "_ROUNDS", 2)
     monkeypatch.setattr(act_time, "_SECONDS", 1e-4)
-    for robot in ("cartpole", "quadrotor_wrench"):
+    for robot in ("cartpole", "quadrotor_wrench", "quadruped"):
         assert main(["bench", "safety", "--robot", robot, "--json"]) == 0
         figures = json.loads(capsys.readouterr().out)
         assert {batch: set(rows) for batch, rows in figures["batches"].items()} == {

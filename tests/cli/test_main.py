@@ -161,6 +161,14 @@ def test_a_command_that_is_told_to_end_ends_as_after_ctrl_c_unless_it_shall_not_
         signal.signal(number, before)
 
 
+def test_output_that_nobody_reads_to_its_end_is_no_failure():
+    listing = subprocess.Popen(
+        [sys.executable, "-m", "ros_rl.cli.main", "robot", "check", "arm"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    listing.stdout.close()  # as `head -0` does
+    assert listing.stderr.read() == b"" and listing.wait() == 0
+
+
 def test_help_of_a_command_is_complete(capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(["fly", "--help"])

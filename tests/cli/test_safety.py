@@ -25,7 +25,7 @@ def test_the_page_says_what_is_safe_and_how_it_was_checked(capsys):
         "joint_position.slider  0.6042       1        10.4",
         "contraction per period      0.960000 (0.96 asked for)",
         "margin to the safe box      0.00, 0.00 %",
-        "rollouts that leave         0.00% of 100 in the linear model, 0.00% in the simulator (20 periods)",
+        "rollouts that leave         0.00% of 100 in the linear model (100 periods), 0.00% in the simulator (20)",
         "sharpness bound             2.26 (proven)",
     ):
         assert line in page

@@ -135,6 +135,24 @@ def test_proposals_interventions_and_safety_are_of_their_time(tmp_path):
     assert found["safety_lambda"].tolist() == [0.0 if t < 100.3 else 0.25 if t < 100.8 else 0.75 for t in time]
 
 
+def test_the_mask_of_recovery_is_of_each_command_s_source_and_not_of_a_status_that_comes_seldom(tmp_path):
+    streams = usual(1.0)
+    by = {0: "trot", 40: "recovery:stand", 47: "trot", 120: "safety", 160: "recovery:stopped"}  # from which command on
+    stamps = 100 + np.arange(200) / 200
+    sources = [by[max(start for start in by if start <= index)] for index in range(200)]
+    streams[1] = (
+        "joint_command",
+        "trajectory_msgs/JointTrajectory",
+        [(t, trajectory(t, (0.0, 0.0), s)) for t, s in zip(stamps, sources, strict=True)],
+    )
+    status = {"level": 0, "name": "recovery", "message": "", "hardware_id": "", "values": [{"key": "mode", "value": "recovery"}]}
+    streams.append(("safety/status", "diagnostic_msgs/DiagnosticStatus", [(100.2, encode("diagnostic_msgs/DiagnosticStatus", status))]))
+    found = columns(write_log(tmp_path / "log.mcap", streams))
+    command = np.round((found["stamp"][:, 1] - 100) * 200).astype(int)
+    assert found["safety_lambda"].tolist() == [float(sources[index] != "trot") for index in command]
+    assert 0 < found["safety_lambda"].sum() < len(command)
+
+
 def test_a_command_by_teleop_is_an_intervention_also_while_it_is_handed_over(tmp_path):
     streams = usual(0.5)
     streams[1] = (

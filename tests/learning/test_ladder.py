@@ -14,9 +14,10 @@ from ros_rl.learning.goal_tasks import TASKS, glucose_prior
 from ros_rl.learning.ladder import METHODS, Experiment, prior_of, train
 from ros_rl.learning.ladder_results import _return_curve, bench, claims
 from ros_rl.learning.training import inputs_of
+from ros_rl.paths import share_dir
 from ros_rl.policies.actors import load_policy
 from ros_rl.robots.spec import load_robot
-from ros_rl.safety.prior import save_prior
+from ros_rl.safety.prior import load_prior, save_prior
 from ros_rl.safety.stance import stance_prior
 
 STEPS = 1060
@@ -55,9 +56,15 @@ def test_a_short_bench_leaves_results_and_figures_and_is_not_done_twice(tmp_path
     assert row["nominal"]["return"]["runs"] == [row["nominal"]["return"]["iqm"]]
     assert not list(tmp_path.rglob("*.npz"))
     assert command([*words, "--methods", "autosafe", "--minimal-weight"]) == 0
-    head, _, cells, *_ = capsys.readouterr().out.split("\n\n")[-1].splitlines()
-    assert head == "| method | λ | λ* | steps with λ* > 0 | noise of λ* there |" and cells.startswith("| AutoSafe | 0.")
-    assert set(json.loads((tmp_path / "glucose.json").read_text())["minimal_weight"]["autosafe"]) == {"low", "mid", "high"}
+    head, _, *cells = capsys.readouterr().out.split("\n\n")[-1].splitlines()
+    assert head == "| method | samples of an estimate | λ | λ* | steps with λ* > 0 | noise of λ* where it is needed |"
+    assert cells[0].startswith("| AutoSafe | 4 | 0.") and cells[1].startswith("| AutoSafe | 16 | 0.")
+    weights = json.loads((tmp_path / "glucose.json").read_text())["minimal_weight"]["autosafe"]
+    assert set(weights) == {"4", "16"} and set(weights["4"]) == {"low", "mid", "high"}
+    assert command([*words, "--methods", "sac", "--minimal-weight"]) == 2
+    assert "--minimal-weight compares what mixes a safe action in; sac mixes none" in capsys.readouterr().err
+    assert command([*words, "--methods", "sac", "linear", "--only-trained"]) == 2
+    assert "glucose holds no finished linear; run it without --only-trained" in capsys.readouterr().err
     monkeypatch.setattr(ladder.Trainer, "step", lambda self: pytest.fail("trains again"))
     train(TASKS["glucose"], "sac", 1, STEPS, tmp_path)
     save_prior(tmp_path / "glucose" / "prior.safetensors", replace(glucose_prior(), sharpness_bound=1.0))
@@ -73,6 +80,20 @@ def test_methods_that_were_trained_otherwise_are_not_put_into_one_table(key, oth
         (tmp_path / "glucose" / f"{name}.json").write_text(json.dumps(found))
     with pytest.raises(UserError, match=f"glucose/autosafe.json and .*glucose/sac.json cannot be in one table: their {key} are"):
         bench("glucose", [], 2, 0, tmp_path, only_trained=True)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}"])
+def test_a_result_that_is_damaged_is_named(text, tmp_path):
+    (tmp_path / "glucose").mkdir()
+    (tmp_path / "glucose" / "sac.json").write_text(text)
+    with pytest.raises(UserError, match=r"glucose/sac\.json: is no result of a training; train the method again"):
+        bench("glucose", ["sac"], 2, 0, tmp_path, only_trained=True)
+
+
+def test_networks_that_are_damaged_are_named(tmp_path):
+    (tmp_path / "autosafe.safetensors").write_bytes(b"no tensors")
+    with pytest.raises(UserError, match=r"autosafe\.safetensors: cannot be read .*; train the method again"):
+        ladder.read_networks(tmp_path / "autosafe.safetensors")
 
 
 def test_a_training_curve_is_the_mean_of_the_runs_however_many_episodes_each_ended():
@@ -179,25 +200,30 @@ def test_bad_input_is_one_line_and_exit_code_2(words, message, tmp_path, capsys)
 
 def test_other_numbers_than_those_that_were_trained_are_refused(tmp_path):
     (tmp_path / "glucose").mkdir()
-    (tmp_path / "glucose" / "sac.json").write_text(json.dumps({"steps": 5000, "seeds": [0, 0, 0]}))
+    (tmp_path / "glucose" / "sac.json").write_text(json.dumps({"steps": 5000, "seeds": [0, 0, 0], "prior": "abcd"}))
     with pytest.raises(UserError, match="holds 1 seeds of 5000 steps, asked for are 2 of 30000"):
         train(TASKS["glucose"], "sac", 2, 0, tmp_path)
 
 
-def test_a_bundle_is_made_of_seed_0_of_its_level(tmp_path):
-    design, task = DESIGNS["cartpole_autosafe"], TASKS["cartpole"]
+@pytest.mark.parametrize("name", DESIGNS)
+def test_a_bundle_is_made_of_seed_0_of_its_level(name, tmp_path, monkeypatch):
+    design = DESIGNS[name]
+    task = replace(TASKS[design.task], make_prior=lambda: load_prior(share_dir() / "policies" / name))
+    monkeypatch.setitem(TASKS, design.task, task)
     with pytest.raises(UserError, match=r"autosafe\.safetensors is not there; train it with"):
-        trained("cartpole_autosafe", design, tmp_path)
+        trained(name, design, tmp_path)
     experiment = Experiment(task, "autosafe", 2, STEPS, prior_of(task, tmp_path))
-    ladder.save_networks(tmp_path / "cartpole" / "autosafe.safetensors", experiment.agent)
-    done = tmp_path / "cartpole" / "autosafe.json"
-    done.write_text(json.dumps({"steps": STEPS, "prior": "another"}))
+    networks = tmp_path / task.name / "autosafe.safetensors"
+    ladder.save_networks(networks, experiment.agent)
+    done, found = tmp_path / task.name / "autosafe.json", {"steps": STEPS, "seeds": experiment.seeds}
+    done.write_text(json.dumps(found | {"prior": "another"}))
     with pytest.raises(UserError, match=r"autosafe\.json: trained with the safe prior another, that of the folder is"):
-        trained("cartpole_autosafe", design, tmp_path)
-    done.write_text(json.dumps({"steps": STEPS, "prior": prior_of(task, tmp_path).digest()}))
-    bundle = trained("cartpole_autosafe", design, tmp_path)
-    assert bundle.training["data"] == f"{STEPS} steps of the task cartpole at mid conflict, seed 0"
-    policy = load_policy(bundle, load_robot("cartpole"))
+        trained(name, design, tmp_path)
+    done.write_text(json.dumps(found | {"prior": prior_of(task, tmp_path).digest()}))
+    bundle = trained(name, design, tmp_path)
+    assert bundle.training["data"] == f"{STEPS} steps of the task {task.name} at mid conflict, seed 0"
+    assert "--seeds 2" in bundle.training["command"]
+    policy = load_policy(bundle, load_robot(design.robot))
     run = 1  # seed 0, level "mid"
     seen = experiment.trainer._seen
     expected = experiment.agent.act(*inputs_of(seen, 6), None).action[run, 0].detach().numpy()

@@ -105,7 +105,7 @@ def test_a_whole_number_is_a_number():
 
 def test_the_choices_of_filter_are_the_filters_that_exist():
     (parameter,) = [parameter for parameter in SAFETY_NODE if parameter.name == "filter"]
-    assert parameter.choices == ("none", *RULES)
+    assert parameter.choices == ("none", *RULES, "recovery")
 
 
 @pytest.mark.parametrize(

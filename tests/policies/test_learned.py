@@ -8,6 +8,7 @@ import torch
 
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import Observation
+from ros_rl.learning.goal_tasks import TASKS
 from ros_rl.learning.sac import Sac, SacArgs
 from ros_rl.learning.training import streams_of
 from ros_rl.policies.actors import load_policy
@@ -17,7 +18,7 @@ from ros_rl.policies.learned import prior_tensors
 from ros_rl.robots.spec import load_robot
 from ros_rl.safety.autosafe import Sharpness
 from ros_rl.safety.certify import certify_robot
-from ros_rl.sim.goals import cartpole
+from ros_rl.sim.goals import cartpole, quadrotor
 from ros_rl.sim.goals.interface import observe
 
 ROBOT = load_robot("cartpole", cartpole.RATE)
@@ -136,3 +137,15 @@ def test_a_bundle_without_its_network_is_refused():
         load_policy(replace(bundle, tensors={k: v for k, v in bundle.tensors.items() if k != "actor.layers.biases.1"}), ROBOT)
     with pytest.raises(UserError, match=r"has no tensor 'actor\.layers\.weights\.0'"):
         load_policy(replace(bundle, tensors={k: v for k, v in bundle.tensors.items() if not k.startswith("actor.")}), ROBOT)
+
+
+def test_the_quadrotor_that_ships_hovers_at_its_goal_and_never_leaves_its_box():
+    policy = load_policy(load_bundle("quadrotor_autosafe"), load_robot("quadrotor_wrench"))
+    goal = TASKS["quadrotor"].goals["mid"]
+    environment = quadrotor.QuadrotorGoal(np.full(16, goal), policy.prior)
+    environment.reset(range(16), [[7, copy] for copy in range(16)])
+    for step in range(environment.episode_steps):
+        outcome = environment.step(policy.actions(environment.safety_state))
+        assert not outcome.violation.any(), step
+    off = environment.safety_state[:, :3] - [goal, 0.0, 0.0]
+    assert (np.linalg.norm(off, axis=1) < 0.15).all()

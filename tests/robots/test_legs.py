@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ros_rl.errors import UserError
-from ros_rl.robots.legs import LEGS, legs_of, step_cycle
+from ros_rl.robots.legs import LEGS, legs_of, stacked, step_cycle
 from ros_rl.robots.model import RobotModel
 from ros_rl.robots.spec import load_robot
 
@@ -56,3 +56,22 @@ def test_a_foot_on_the_ground_goes_backwards_at_a_constant_speed_and_returns_thr
     np.testing.assert_allclose(moved[1000], moved[0], atol=1e-12)  # a stride later
     np.testing.assert_allclose(moved[800], [0.0, 0.0, 0.05], atol=1e-9)  # in the middle of its swing
     assert np.abs(np.diff(moved, axis=0)).max() < 1e-3  # without a jump
+
+
+@pytest.mark.parametrize("leg", LEGS)
+def test_the_foot_is_where_the_robot_model_has_it(leg):
+    model, joints = RobotModel(ROBOT), np.array(random_legs(20))
+    feet = legs_of(ROBOT)[leg].foot(joints[:, SLICES[leg]])
+    np.testing.assert_allclose(feet, [model.frame_pose(f"{leg}_foot", pose).position for pose in joints], atol=1e-9)
+
+
+def test_stacked_legs_do_what_each_of_them_does():
+    legs = legs_of(ROBOT)
+    joints = np.array(random_legs(5)).reshape(5, 4, 3)
+    model = RobotModel(ROBOT)
+    feet = np.array([[model.frame_pose(f"{leg}_foot", row.ravel()).position for leg in LEGS] for row in joints])
+    np.testing.assert_allclose(stacked(legs.values()).joints(feet), joints, atol=1e-9)
+    torques = [
+        [leg.torques(part, load) for leg, part, load in zip(legs.values(), row, [10.0, 20.0, 30.0, 40.0], strict=True)] for row in joints
+    ]
+    np.testing.assert_allclose(stacked(legs.values()).torques(joints, np.array([10.0, 20.0, 30.0, 40.0])), torques, atol=1e-12)

@@ -5,10 +5,11 @@ from importlib.metadata import PackageNotFoundError
 
 import numpy as np
 import pytest
+from fake_servos import write_robot
 
 from ros_rl.errors import UserError
 from ros_rl.robots.model import RobotModel
-from ros_rl.robots.spec import Gripper, load_robot, robot_names
+from ros_rl.robots.spec import DeviceUnit, Gripper, load_robot, robot_names
 from ros_rl.robots.urdf import read_urdf
 
 URDF = """\
@@ -244,3 +245,44 @@ def test_robots_that_ship(name):
             assert joint.damping > 0
     if spec.floating_base:
         assert spec.imu_frame
+
+
+def test_a_joint_with_a_servo_counts_as_its_servo_does_and_a_controller_speaks_si(tmp_path):
+    spec = load_robot(write_robot(tmp_path))
+    assert [joint.device for joint in spec.joints] == [None, None, None]
+    assert [(servo.id, servo.model, servo.torque_per_count) for servo in spec.servos] == [
+        (1, "sts3215", 0.003),
+        (2, "sts3215", 0.002),
+        (7, "sts3215", 0.0),
+    ]
+    assert spec.servos[1].unit == DeviceUnit("tick", -4096 / (2 * np.pi), 2000.0)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("servo: {id: 7, model: sts3215}", "hold: 0.0", "9: joint 'jaw' has no servo and others have; give all joints one, or none"),
+        ("id: 7", "id: 2", "9: joint 'jaw' has the servo id 2 of joint 'lift'; every servo on a bus needs its own"),
+        ("id: 7", "id: 253", "9: 'joints.jaw.servo.id' should be less than or equal to 252, got 253"),
+        (
+            "{id: 7, model: sts3215",
+            "{id: 7, model: sts3216",
+            "9: unknown servo model 'sts3216', did you mean 'sts3215'? (known: sts3215, sts3250, ",
+        ),
+        ("{id: 7, model: sts3215", "{id: 7", "9: key 'joints.jaw.servo.model' is missing"),
+        (
+            "jaw: {device_unit: tick, ticks_per_turn: 4096, device_offset: 1024, ",
+            "jaw: {device_unit: degree, ",
+            "9: joint 'jaw' has a servo, which counts in ticks: give device_unit: tick and ticks_per_turn",
+        ),
+        ("command_mode: position", "command_mode: velocity", "4: joints with a servo take positions; command_mode is velocity"),
+    ],
+)
+def test_a_wrong_servo_is_named_with_its_line(tmp_path, right, wrong, message):
+    path = write_robot(tmp_path)
+    text = path.read_text()
+    assert right in text
+    path.write_text(text.replace(right, wrong))
+    with pytest.raises(UserError) as caught:
+        load_robot(path)
+    assert str(caught.value).startswith(f"{path}:{message}")

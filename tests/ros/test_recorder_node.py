@@ -20,6 +20,7 @@ from ros_rl.data.dataset import Dataset
 from ros_rl.data.integrity import check
 from ros_rl.data.log import LogReader
 from ros_rl.errors import UserError
+from ros_rl.nodes.base import ERROR
 from ros_rl.nodes.messages import COMMAND_QOS, IMAGE_QOS, TASK_STATE_QOS, from_trajectory, to_joint_state, to_time
 from ros_rl.nodes.recorder_node import RecorderNode
 from ros_rl.robots.spec import load_robot
@@ -113,6 +114,36 @@ def test_a_reset_begins_the_log_anew(ros, tmp_path):
     second = node._recorder._log.path
     say(0.0)
     assert node._recorder.recording and node._recorder._log.path != second and second.exists()
+
+
+def test_a_joint_state_of_a_real_robot_that_comes_late_ends_no_episode(ros, tmp_path):
+    node = start(ros, tmp_path / "set", follow_task=False, backend="ros2_control")
+    spec = load_robot("cartpole")
+    zeros = np.zeros(len(spec.measured_names))
+    sent = iter(range(1, 100))
+
+    def say(seconds):
+        state = to_joint_state(seconds, spec.measured_names, zeros, zeros, zeros)
+        node._on_joint_state(serialize_message(state), {"source_timestamp": next(sent)})
+
+    say(50.0)
+    assert ros.call(Trigger, "recorder/start").success
+    log = node._recorder._log.path
+    for seconds in (52.0, 51.6, 52.005):
+        say(seconds)
+    assert node._recorder._log.path == log and node._newest == ns(52.005)
+    assert [ns(51.6), ns(52.005)] == [entry.stamp for entry in LogReader(log).entries()][-2:]
+    say(51.4)  # more than half a second: the clock was set back
+    assert node._recorder._log.path != log and node._newest == ns(51.4)
+
+
+def test_an_episode_in_which_nothing_came_is_no_episode_and_whoever_ends_it_hears_so(ros, tmp_path):
+    node = start(ros, tmp_path / "set", follow_task=False)
+    assert ros.call(Trigger, "recorder/start").success
+    ended = ros.call(Trigger, "recorder/success")
+    assert not ended.success and "the episode is empty" in ended.message
+    assert node.status()[0] == ERROR
+    assert ros.call(Trigger, "recorder/start").success  # the next one may
 
 
 @pytest.mark.parametrize(("quality", "kind", "error"), [(0, "sensor_msgs/Image", 0), (95, "sensor_msgs/CompressedImage", 3)])

@@ -79,3 +79,30 @@ def test_states_and_names_that_do_not_fit_are_refused():
     one.reset(seed=0)
     with pytest.raises(UserError, match=r"simulations of shape \(2, .*these have \(3, "):
         make_fall_env("halfcheetah", 3).restore(one.state())
+
+
+def test_the_quadruped_stands_without_an_action_and_is_rewarded_for_walking():
+    env = make_fall_env("quadruped", 3)
+    env.reset(seed=0)
+    for _ in range(20):
+        _, reward, terminated, truncated, info = env.step(np.zeros((3, 12)))
+        assert not (terminated | truncated).any() and (info["rho"] < 0.28).all()
+    np.testing.assert_allclose(reward, np.exp(-3.6) + 0.2, atol=0.02)
+    env.copies.qpos[:, 3:7] = [1.0, 0.0, 0.0, 0.0]
+    env.copies.qvel[:, 0] = [0.6, 0.0, 0.9]
+    env.walker.action[:] = [[0.0], [0.5], [0.0]]
+    np.testing.assert_allclose(env.judge()[0], [1.2, np.exp(-3.6) + 0.2 - 0.03, np.exp(-0.9) + 0.2], atol=1e-9)
+
+
+def test_the_quadruped_falls_by_large_random_actions():
+    env, draw = make_fall_env("quadruped", 4), np.random.default_rng(0)
+    env.reset(seed=0)
+    falls, action = 0, np.zeros((4, 12))
+    for _ in range(300):
+        action = np.clip(0.9 * action + 0.44 * draw.standard_normal((4, 12)), -1.0, 1.0)
+        _, _, terminated, truncated, info = env.step(action)
+        np.testing.assert_array_equal(terminated, info["rho"] >= 1.0)
+        falls += terminated.sum()
+        if (over := terminated | truncated).any():
+            env.reset(options={"reset_mask": over})
+    assert falls > 0

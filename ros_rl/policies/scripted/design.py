@@ -18,9 +18,11 @@ from ros_rl.robots.ik import ROTATION_COST
 from ros_rl.robots.legs import legs_of
 from ros_rl.robots.model import RobotModel
 from ros_rl.robots.spec import RobotSpec, load_robot
+from ros_rl.safety.region import Region
 from ros_rl.sim.coordinates import Coordinates
 from ros_rl.sim.linearise import rigid_body, zero_order_hold
 
+_REGION = Region(d=0.2, tilt_limit=1.047, drop_limit=0.15)  # a trot stays below 0.13
 _TURNS_FREELY = 0.02  # m/rad: an arm of five joints keeps to the place and turns its tool as it must
 
 
@@ -51,8 +53,8 @@ def lqr(a: np.ndarray, b: np.ndarray, state_cost: np.ndarray, input_cost: np.nda
 
 
 def stand(name: str, robot_name: str) -> Bundle:
-    """The gait with its velocity limited to zero."""
-    return _gait(name, robot_name, np.zeros(3))
+    """The gait with its velocity limited to zero; also what brings the robot back when another policy brings it near a fall."""
+    return replace(_gait(name, robot_name, np.zeros(3)), region=_REGION)
 
 
 def trot(name: str, robot_name: str) -> Bundle:

@@ -3,7 +3,6 @@
 from typing import Annotated
 
 import numpy as np
-import pinocchio as pin
 import pydantic
 
 from ros_rl.config import STRICT
@@ -11,9 +10,9 @@ from ros_rl.hardware.interface import ActionChunk, Observation
 from ros_rl.policies.bundle import Bundle
 from ros_rl.policies.observation import ObservationBuilder
 from ros_rl.policies.scripted.contents import parameters, tensor
-from ros_rl.robots.legs import JOINTS, legs_of, smooth, step_cycle
-from ros_rl.robots.model import GRAVITY, RobotModel
+from ros_rl.robots.legs import smooth
 from ros_rl.robots.spec import RobotSpec
+from ros_rl.robots.trot import Gait, Trot
 
 
 @pydantic.dataclasses.dataclass(config=STRICT)
@@ -55,14 +54,11 @@ class QuadrupedGait:
         self.spec = bundle.spec
         self._name = bundle.name
         self._parameters = parameters(bundle, Parameters)
-        self._stance = tensor(bundle, "stance", (4, 3))
-        self._phase = tensor(bundle, "phase", (4,))
+        settings = self._parameters
+        gait = settings.frequency, settings.duty, settings.lift, settings.full_lift_speed
+        self._trot = Trot(Gait(*gait, tensor(bundle, "stance", (4, 3)), tensor(bundle, "phase", (4,))), robot)
         self._velocity_limit = tensor(bundle, "velocity_limit", (3,))
         self._step_limit = tensor(bundle, "acceleration_limit", (3,)) / self.spec.rate
-        self._legs = legs_of(robot)
-        self._weight = GRAVITY * pin.computeTotalMass(RobotModel(robot).pin)
-        self._stiffness = np.array([joint.stiffness for joint in robot.joints])
-        self._order = np.array([JOINTS.index(name) for name in robot.joint_names])
         self._observations = ObservationBuilder(self.spec)
         self.reset(0, "")
 
@@ -83,32 +79,6 @@ class QuadrupedGait:
         if elapsed >= self._parameters.settle:
             wanted = np.clip(seen["command"], -self._velocity_limit, self._velocity_limit)
             self._velocity += np.clip(wanted - self._velocity, -self._step_limit, self._step_limit)
-        feet, loads = self._feet((elapsed - self._parameters.settle) * self._parameters.frequency)
-        joints = posture + settled * (self._joints(feet, loads) - posture)
+        strides = (elapsed - self._parameters.settle) * self._parameters.frequency
+        joints = posture + settled * (self._trot.targets(np.array(strides), self._velocity) - posture)
         return ActionChunk(self.spec.joint_names, joints[None], 1.0 / self.spec.rate, observation.stamp, self._name)
-
-    def _feet(self, strides: float) -> tuple[np.ndarray, np.ndarray]:
-        """Returns where the feet shall be in the trunk frame, m, shape (4, 3), and what they carry, N, shape (4,).
-
-        Args:
-            strides: number of strides since the start.
-        """
-        settings = self._parameters
-        forward, left, turn = self._velocity
-        speed = np.column_stack([forward - turn * self._stance[:, 1], left + turn * self._stance[:, 0]])
-        stride = speed * settings.duty / settings.frequency
-        lifted = np.minimum(1.0, np.linalg.norm(speed, axis=1) / settings.full_lift_speed)
-        moved, swing = step_cycle(strides - self._phase, stride, lifted * settings.lift, settings.duty)
-        share = np.where(swing > 0.0, 1.0 - lifted, 1.0)
-        return self._stance + moved, self._weight * share / share.sum()
-
-    def _joints(self, feet: np.ndarray, loads: np.ndarray) -> np.ndarray:
-        """Returns the joint targets, rad, shape (12,), that bring loaded feet to their places.
-
-        A position-controlled joint gives way like a spring; its target is ahead of its place by what the load bends it.
-        Without this, feet slip at every touchdown and the robot falls short of the commanded speed.
-        """
-        angles = [leg.joints(foot) for leg, foot in zip(self._legs.values(), feet, strict=True)]
-        torques = [leg.torques(angle, load) for leg, angle, load in zip(self._legs.values(), angles, loads, strict=True)]
-        targets: np.ndarray = np.concatenate(angles)[self._order] + np.concatenate(torques)[self._order] / self._stiffness
-        return targets

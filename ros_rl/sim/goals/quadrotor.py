@@ -13,6 +13,7 @@ RATE = 50.0  # Hz
 GOALS = {"low": 0.21, "mid": 0.385, "high": 0.56}  # m along x: 30, 55 and 80 % of the way to the ellipsoid's end
 SCALE = np.array([1.0, 1.0, 1.0, 1.5, 1.5, 1.5, 0.4, 0.4, 0.8, 3.0, 3.0, 2.0])
 REACH = 0.5  # m
+DIRECTION = np.array([1.0, 0.0, 0.0])  # of the goals
 
 
 class QuadrotorGoal(SimulatedGoal):
@@ -27,7 +28,7 @@ class QuadrotorGoal(SimulatedGoal):
             safe: where it is safe, for the state s.
         """
         super().__init__(build(load_robot(ROBOT, RATE), "floor"), goals, safe)
-        self._targets = self.goals[:, None] * [1.0, 0.0, 0.0]
+        self._targets = self.goals[:, None] * DIRECTION
 
     @property
     def safety_state(self) -> np.ndarray:

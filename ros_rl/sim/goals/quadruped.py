@@ -88,6 +88,20 @@ def _turn(yaw: np.ndarray) -> np.ndarray:
     return turns
 
 
+def heading_velocity(qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
+    """Returns forward and leftward velocity, m/s, and rate of turn, rad/s, shape (n, 3), of trunks in MuJoCo's states (n, nq), (n, nv)."""
+    yaw = attitude(qpos[:, 3:7])[2]
+    ahead = np.stack([np.cos(yaw), np.sin(yaw)], axis=1)
+    forward, left = (qvel[:, :2] * ahead).sum(axis=1), ahead[:, 0] * qvel[:, 1] - ahead[:, 1] * qvel[:, 0]
+    return np.stack([forward, left, qvel[:, 5]], axis=1)
+
+
+def ground_below(terrain: Terrain, position: np.ndarray, yaw: np.ndarray) -> np.ndarray:
+    """Returns the mean height of the ground below the hips, shape (c,), of trunks at (c, 2) with a heading (c,)."""
+    below = position[:, None] + stance().hips @ _turn(yaw)[:, :2, :2].transpose(0, 2, 1)
+    return terrain.height(below[..., 0], below[..., 1]).mean(axis=1)
+
+
 def trot(speeds: np.ndarray) -> np.ndarray:
     """Returns the actions of a trot on level ground, one stride long, shape (n, steps, 12), at speeds (n,), m/s."""
     legs, rest = legs_of(load_robot(ROBOT, RATE)), stance()
@@ -132,16 +146,13 @@ class QuadrupedGoal(SimulatedGoal):
         """The state s, shape (n, 6)."""
         pose, velocity = self._sim.qpos, self._sim.qvel
         roll, pitch, yaw = attitude(pose[:, 3:7])
-        height = pose[:, 2] - self._ground(pose[:, :2], yaw)
+        height = pose[:, 2] - ground_below(self.terrain, pose[:, :2], yaw)
         return np.stack([roll, pitch, height, velocity[:, 3], velocity[:, 4], velocity[:, 2]], axis=1) - self._safe.state_equilibrium
 
     @property
     def velocity(self) -> np.ndarray:
         """Forward and to the left, m/s, and the rate of turn, rad/s, shape (n, 3)."""
-        velocity, (_, _, yaw) = self._sim.qvel, attitude(self._sim.qpos[:, 3:7])
-        ahead = np.stack([np.cos(yaw), np.sin(yaw)], axis=1)
-        forward, left = (velocity[:, :2] * ahead).sum(axis=1), ahead[:, 0] * velocity[:, 1] - ahead[:, 1] * velocity[:, 0]
-        return np.stack([forward, left, velocity[:, 5]], axis=1)
+        return heading_velocity(self._sim.qpos, self._sim.qvel)
 
     @property
     def observation(self) -> np.ndarray:
@@ -176,7 +187,7 @@ class QuadrupedGoal(SimulatedGoal):
             turn = _turn(place[2:])[0]
             feet = np.array([*place[:2], 0.0]) + self._stance.feet @ turn.T
             feet[:, 2] += self._stance.state[2] + self.terrain.height(feet[:, 0], feet[:, 1])
-            position = np.array([*place[:2], state[2] + self._ground(place[None, :2], place[2:])[0]])
+            position = np.array([*place[:2], state[2] + ground_below(self.terrain, place[None, :2], place[2:])[0]])
             quat = _quaternion(state[0], state[1], place[2])
             later, moved = quat.copy(), np.array([0.0, 0.0, state[5]])
             mujoco.mju_quatIntegrate(later, np.array([state[3], state[4], 0.0]), _INSTANT)
@@ -191,11 +202,6 @@ class QuadrupedGoal(SimulatedGoal):
         matrix = np.empty(9)
         mujoco.mju_quat2Mat(matrix, quat)
         return np.concatenate([leg.joints(foot) for leg, foot in zip(self._legs, (feet - position) @ matrix.reshape(3, 3), strict=True)])
-
-    def _ground(self, position: np.ndarray, yaw: np.ndarray) -> np.ndarray:
-        """Returns the mean height of the ground below the hips, shape (c,), of trunks at (c, 2) with a heading (c,)."""
-        below = position[:, None] + self._stance.hips @ _turn(yaw)[:, :2, :2].transpose(0, 2, 1)
-        return self.terrain.height(below[..., 0], below[..., 1]).mean(axis=1)
 
     def _violation(self, state: np.ndarray) -> np.ndarray:
         """Returns which robots have fallen."""

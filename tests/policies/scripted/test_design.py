@@ -14,7 +14,12 @@ from ros_rl.robots.spec import load_robot
 def test_the_shipped_bundle_is_the_design(name):
     shipped, designed = load_bundle(name), DESIGNS[name]()
     assert shipped.name == designed.name == name
-    assert (shipped.actor, shipped.spec, shipped.parameters) == (designed.actor, designed.spec, designed.parameters)
+    assert (shipped.actor, shipped.spec, shipped.parameters, shipped.region) == (
+        designed.actor,
+        designed.spec,
+        designed.parameters,
+        designed.region,
+    )
     assert shipped.tensors.keys() == designed.tensors.keys()
     for key, tensor in designed.tensors.items():
         np.testing.assert_allclose(shipped.tensors[key], tensor, rtol=1e-6, atol=1e-12)

@@ -141,6 +141,17 @@ def test_the_reward_is_largest_at_the_goal(name, best):
     assert reward[1] < reward[0]
 
 
+@pytest.mark.parametrize(("name", "width", "cost"), [("cartpole", 6.0**-0.5, 0.01), ("quadrotor", 3.0**-0.5, 0.01), ("glucose", 15.0, 0.0)])
+def test_the_reward_falls_with_the_distance_from_the_goal_and_with_the_action(name, width, cost):
+    environment = environment_of(name)
+    target = np.zeros((COPIES, 3 if name == "quadrotor" else 1))
+    target[:, 0] = environment.goals - (glucose.BASAL_GLUCOSE if name == "glucose" else 0.0)
+    actions = np.random.default_rng(0).uniform(-0.4, 0.4, (COPIES, environment.action_size))
+    reward = environment.step(actions).reward
+    squared = ((environment.safety_state[:, : target.shape[1]] - target) ** 2).sum(axis=1)
+    np.testing.assert_allclose(reward, np.exp(-squared / width**2) - cost * (actions**2).sum(axis=1), atol=1e-12)
+
+
 def test_the_state_of_the_quadrotor_is_that_of_its_coordinates():
     model = build(load_robot(quadrotor.ROBOT, 50.0), "floor")
     coordinates, data = Coordinates(model.spec, QUADROTOR, PRIORS["quadrotor"].state_equilibrium), mujoco.MjData(model.mj)

@@ -73,6 +73,15 @@ def test_velocities_are_along_the_heading():
     np.testing.assert_allclose(environment.velocity[:, :2], np.tile([0.5, -0.2], (5, 1)), atol=1e-12)
 
 
+def test_the_reward_falls_with_the_velocity_off_the_goal_sideways_too_and_with_the_action():
+    environment = environment_of([0.2, 0.4, 0.6])
+    actions = np.random.default_rng(0).uniform(-0.3, 0.3, (3, 12))
+    reward = environment.step(actions).reward
+    forward, sideways = environment.velocity[:, 0] - [0.2, 0.4, 0.6], environment.velocity[:, 1]
+    assert (np.abs(sideways) > 0.005).any()
+    np.testing.assert_allclose(reward, np.exp(-(forward**2 + sideways**2) / 0.2**2) - 0.01 * (actions**2).sum(axis=1), atol=1e-12)
+
+
 def test_the_reward_is_largest_at_the_speed_that_was_asked_for():
     environment = environment_of([0.0, 0.2, 0.4], FLAT, shrunk=1e3)
     reward = environment.step(np.zeros((3, 12))).reward  # it stands

@@ -1,0 +1,144 @@
+"""A learned correction of a trot, as a policy: a small perceptron in NumPy, deterministic."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import numpy as np
+import pydantic
+
+from ros_rl.config import STRICT, NotNegative, Positive
+from ros_rl.errors import UserError
+from ros_rl.hardware.interface import ActionChunk, Observation
+from ros_rl.policies.bundle import Bundle
+from ros_rl.policies.observation import ObservationBuilder
+from ros_rl.policies.scripted.contents import parameters, tensor
+from ros_rl.robots.spec import RobotSpec
+from ros_rl.robots.trot import Gait
+from ros_rl.robots.walking import OBSERVATIONS, Walk, Walker
+
+_CUT = 10.0  # standard deviations that a normalised observation is cut to
+_GAIT = ("stance", "phase")
+_LIMITS = ("velocity_limit", "acceleration_limit")
+
+
+@pydantic.dataclasses.dataclass(config=STRICT)
+class Parameters:
+    """Settings of `QuadrupedWalk`, see `ros_rl.robots.walking.Walk` and `ros_rl.robots.trot.Gait`."""
+
+    frequency: Positive
+    duty: Annotated[float, pydantic.Field(ge=0.5, lt=1.0)]
+    lift: NotNegative
+    full_lift_speed: Positive
+    rate: Positive
+    correction: Positive
+    settle: Positive
+
+
+class Correction:
+    """From what the walker sees to the action: a perceptron with tanh between its layers, on normalised observations."""
+
+    def __init__(self, weights: Sequence[np.ndarray], biases: Sequence[np.ndarray], mean: np.ndarray, variance: np.ndarray):
+        """
+        Args:
+            weights: of each layer, float32 (inputs, outputs).
+            biases: of each layer, float32 (outputs,).
+            mean: of the observations, (o,).
+            variance: of the observations, (o,).
+        """
+        self._layers = list(zip(weights, biases, strict=True))
+        self._mean, self._spread = mean, np.sqrt(variance + 1e-8)
+
+    def __call__(self, observation: np.ndarray) -> np.ndarray:
+        """Returns actions within ±1, (k, m), of observations (k, o)."""
+        values = np.clip((observation - self._mean) / self._spread, -_CUT, _CUT).astype(np.float32)
+        for layer, (weight, bias) in enumerate(self._layers):
+            values = values @ weight + bias
+            if layer < len(self._layers) - 1:
+                values = np.tanh(values)
+        return np.clip(values.astype(float), -1.0, 1.0)
+
+
+class QuadrupedWalk:
+    """Follows a velocity command on four legs.
+
+    It acts at a fraction of the control rate; the rows of its chunk are the control periods in between.
+    """
+
+    def __init__(self, bundle: Bundle, robot: RobotSpec):
+        """Reads the walk and the network (tensors ``weight0``, ``bias0`` and so on, ``mean`` and ``variance`` of what it sees).
+
+        Raises:
+            UserError: the bundle is incomplete, or was made for another rate or other legs.
+        """
+        self.spec, self._name = bundle.spec, bundle.name
+        self.walker = Walker(walk_in(bundle), robot, 1)
+        if bundle.spec.rate != robot.control_rate or bundle.spec.chunk != self.walker.periods:
+            wanted = f"{robot.control_rate:g} Hz in chunks of {self.walker.periods}"
+            raise UserError(f"bundle '{bundle.name}' acts at {bundle.spec.rate:g} Hz in chunks of {bundle.spec.chunk}, needed is {wanted}")
+        self.correction = correction_in(bundle)
+        self._observations = ObservationBuilder(self.spec)
+        self.reset(0, "")
+
+    def reset(self, seed: int, instruction: str) -> None:
+        """Starts an episode from whatever posture is measured next; there is no randomness."""
+        self._observations.reset()
+        self._begun = False
+
+    def act(self, observation: Observation) -> ActionChunk:
+        """Returns the joint targets of the control periods until the next action, rad."""
+        seen, walker = self._observations.build(observation), self.walker
+        if not self._begun:
+            walker.begin([0], seen["joint_position"][None])
+            self._begun = True
+        if walker.clock[0] < walker.settling:
+            rows = walker.stand_up()[0]
+        else:
+            walker.listen(seen["command"][None])
+            measured = (seen[name][None] for name in ("base_quat", "base_gyro", "joint_position", "joint_velocity"))
+            rows = walker.walk_on(self.correction(walker.observation(*measured)))[0]
+        return ActionChunk(self.spec.joint_names, rows, 1.0 / self.spec.rate, observation.stamp, self._name)
+
+
+def contents_of(walk: Walk) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Returns the parameters and tensors that hold a walk in a bundle."""
+    gait = {name: value for name, value in asdict(walk.gait).items() if name not in _GAIT}
+    rest = {name: value for name, value in asdict(walk).items() if name not in ("gait", *_LIMITS)}
+    return {**gait, **rest}, {
+        **{name: getattr(walk.gait, name) for name in _GAIT},
+        **{name: getattr(walk, name) for name in _LIMITS},
+    }
+
+
+def walk_in(bundle: Bundle) -> Walk:
+    """Returns the walk that a bundle holds.
+
+    Raises:
+        UserError: it is incomplete.
+    """
+    own = parameters(bundle, Parameters)
+    gait = Gait(own.frequency, own.duty, own.lift, own.full_lift_speed, tensor(bundle, "stance", (4, 3)), tensor(bundle, "phase", (4,)))
+    limits = (tensor(bundle, name, shape) for name, shape in zip(_LIMITS, ((2, 3), (3,)), strict=True))
+    return Walk(gait, own.rate, own.correction, own.settle, *limits)
+
+
+def correction_in(bundle: Bundle) -> Correction:
+    """Returns the network that a bundle holds.
+
+    Raises:
+        UserError: it is incomplete, or its layers do not fit together.
+    """
+    widths = [OBSERVATIONS]
+    weights: list[np.ndarray] = []
+    biases: list[np.ndarray] = []
+    while f"weight{len(weights)}" in bundle.tensors or not weights:
+        layer = len(weights)
+        found = bundle.tensors.get(f"weight{layer}")
+        shape = (widths[-1], found.shape[-1] if found is not None and found.ndim else 0)
+        weights.append(tensor(bundle, f"weight{layer}", shape))
+        biases.append(tensor(bundle, f"bias{layer}", shape[1:]))
+        widths.append(shape[1])
+    if widths[-1] != len(bundle.spec.joint_names):
+        raise UserError(f"bundle '{bundle.name}': its network has {widths[-1]} outputs for {len(bundle.spec.joint_names)} joints")
+    moments = (tensor(bundle, name, (OBSERVATIONS,)) for name in ("mean", "variance"))
+    return Correction(weights, biases, *moments)

@@ -1,0 +1,117 @@
+"""A trot that a policy corrects: what the policy sees, and what its actions do to the targets. The same in training and on the robot."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ros_rl.robots.legs import smooth
+from ros_rl.robots.spec import RobotSpec
+from ros_rl.robots.trot import Gait, Trot
+
+OBSERVATIONS = 47
+_JOINTS = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """Settings of `Walker`.
+
+    Attributes:
+        gait: the trot.
+        rate: Hz, at which the policy acts.
+        correction: rad that the action 1 adds to the trot's target.
+        settle: time to move from the first measured posture to the stance, s; the policy acts from then on.
+        velocity_limit: lowest and highest command, m/s and rad/s, shape (2, 3).
+        acceleration_limit: of the velocity that is walked at, m/s² and rad/s², shape (3,).
+    """
+
+    gait: Gait
+    rate: float
+    correction: float
+    settle: float
+    velocity_limit: np.ndarray
+    acceleration_limit: np.ndarray
+
+
+class Walker:
+    """The clock, the velocity and the last action of n robots.
+
+    Joint targets are for the control periods between two actions, one row for each. The correction moves from one action to the
+    next in equal steps, so that no target jumps.
+
+    Attributes:
+        periods: control periods between two actions.
+        settling: actions' time before the policy acts.
+        velocity: that is walked at: the command within its limits of size and rate of change, (n, 3).
+        clock: actions' times since the start of the episode, (n,).
+        action: the last one, (n, 12).
+        posture: joint positions at the start of the episode, (n, 12).
+    """
+
+    def __init__(self, walk: Walk, robot: RobotSpec, count: int):
+        """Stands at the beginning of `count` episodes."""
+        self.walk, self._trot = walk, Trot(walk.gait, robot)
+        self.periods = round(robot.control_rate / walk.rate)
+        self.settling = round(walk.settle * walk.rate)
+        self._home, self._period = robot.home, robot.period
+        self._share = (np.arange(self.periods) + 1.0)[:, None] / self.periods
+        self.velocity, self.clock = np.zeros((count, 3)), np.zeros(count, int)
+        self.action, self.posture = np.zeros((count, _JOINTS)), np.zeros((count, _JOINTS))
+
+    def begin(self, copies: Any, posture: np.ndarray) -> None:
+        """Starts episodes of some robots, in the posture (k, 12)."""
+        self.velocity[copies], self.clock[copies], self.action[copies], self.posture[copies] = 0.0, 0, 0.0, posture
+
+    def listen(self, command: np.ndarray, copies: Any = slice(None)) -> None:
+        """Moves the velocity towards a command, (k, 3): once before every action."""
+        step = self.walk.acceleration_limit / self.walk.rate
+        wanted = np.clip(command, *self.walk.velocity_limit)
+        self.velocity[copies] += np.clip(wanted - self.velocity[copies], -step, step)
+
+    def observation(self, quat: np.ndarray, gyro: np.ndarray, position: np.ndarray, speed: np.ndarray) -> np.ndarray:
+        """Returns what the policy sees, shape (n, 47).
+
+        These are the angular velocity, the direction of gravity, joint positions from home, joint velocities, the last action, the
+        velocity to walk at, and the clock's sine and cosine.
+
+        Args:
+            quat: attitude (w, x, y, z), (n, 4).
+            gyro: angular velocity in the trunk, rad/s, (n, 3).
+            position: of the joints, rad, (n, 12).
+            speed: of the joints, rad/s, (n, 12).
+        """
+        w, x, y, z = quat.T
+        down = np.stack([2.0 * (w * y - x * z), -2.0 * (y * z + w * x), 2.0 * (x * x + y * y) - 1.0], axis=1)
+        turn = 2.0 * np.pi * self.walk.gait.frequency / self.walk.rate * (self.clock - self.settling)
+        parts = [gyro, down, position - self._home, speed, self.action, self.velocity, np.sin(turn)[:, None], np.cos(turn)[:, None]]
+        return np.concatenate(parts, axis=1)
+
+    def stand_up(self, copies: Any = slice(None)) -> np.ndarray:
+        """Returns the joint targets on the way to the stance, shape (k, periods, 12), and advances the clock: `settling` times."""
+        clock = self.clock[copies]
+        progress = np.minimum((clock[:, None] * self.periods + np.arange(self.periods)) / (self.settling * self.periods), 1.0)
+        standing = self._trot.targets(np.zeros(1), np.zeros((1, 3)))
+        self.clock[copies] += 1
+        first = self.posture[copies][:, None]
+        return first + smooth(progress)[..., None] * (standing - first)
+
+    def walk_on(self, actions: np.ndarray, copies: Any = slice(None)) -> np.ndarray:
+        """Returns the joint targets that actions, (k, 12), within ±1 amount to, shape (k, periods, 12), and advances the clock."""
+        actions, before = np.clip(actions, -1.0, 1.0), self.action[copies][:, None]
+        ticks = (self.clock[copies] - self.settling)[:, None] * self.periods + np.arange(self.periods)
+        targets = self._trot.targets(ticks * self._period * self.walk.gait.frequency, self.velocity[copies][:, None])
+        correction = before + self._share * (actions[:, None] - before)
+        self.clock[copies] += 1
+        self.action[copies] = actions
+        return targets + self.walk.correction * correction
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Returns everything that the future depends on."""
+        return {name: getattr(self, name).copy() for name in ("velocity", "clock", "action", "posture")}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Goes back to what `state` returned."""
+        for name in ("velocity", "clock", "action", "posture"):
+            getattr(self, name)[...] = state[name]

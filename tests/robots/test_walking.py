@@ -1,0 +1,75 @@
+"""Tests of ros_rl.robots.walking: the velocity's limits, what is seen, and targets that do not jump."""
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from ros_rl.robots.spec import load_robot
+from ros_rl.robots.walking import Walker
+from ros_rl.sim.walk_env import walk
+
+ROBOT = load_robot("quadruped")
+
+
+def walker_of(count: int = 2) -> Walker:
+    walker = Walker(walk(), ROBOT, count)
+    walker.begin(slice(None), np.tile(ROBOT.home, (count, 1)))
+    return walker
+
+
+def test_the_velocity_follows_the_command_within_its_limits():
+    walker, settings = walker_of(1), walk()
+    seen = []
+    for _ in range(100):
+        walker.listen(np.array([[9.0, -9.0, 0.3]]))
+        seen.append(walker.velocity[0].copy())
+    assert np.abs(np.diff(seen, axis=0)).max(axis=0) == pytest.approx(settings.acceleration_limit / settings.rate)
+    np.testing.assert_allclose(seen[-1], [settings.velocity_limit[1, 0], settings.velocity_limit[0, 1], 0.3])
+
+
+def test_it_stands_up_without_a_jump_and_stands_until_it_is_told_to_walk():
+    walker = walker_of(1)
+    walker.begin([0], ROBOT.home[None] + 0.1)
+    rows = np.concatenate([walker.stand_up()[0] for _ in range(walker.settling)])
+    np.testing.assert_array_equal(rows[0], ROBOT.home + 0.1)
+    assert np.abs(np.diff(rows, axis=0)).max() < 0.01
+    on = np.concatenate([walker.walk_on(np.zeros((1, 12)))[0] for _ in range(20)])
+    assert np.ptp(on, axis=0).max() == 0.0
+    assert np.abs(on[0] - rows[-1]).max() < 1e-4
+
+
+def test_a_correction_is_reached_in_equal_steps_and_cut_to_its_range():
+    walker = walker_of(1)
+    walker.clock[:] = walker.settling
+    still = walker.walk_on(np.zeros((1, 12)))[0, 0]
+    action = np.full((1, 12), -3.0)
+    first, second = walker.walk_on(action)[0] - still, walker.walk_on(action)[0] - still
+    np.testing.assert_allclose(first, np.outer([-0.25, -0.5, -0.75, -1.0], np.full(12, walk().correction)), atol=1e-12)
+    np.testing.assert_allclose(second, -walk().correction, atol=1e-12)
+    np.testing.assert_array_equal(walker.action, -1.0)
+
+
+def test_it_sees_gravity_in_its_own_axes_and_the_clock_turn_once_in_a_stride():
+    walker = walker_of(3)
+    walker.clock[:] = walker.settling + np.array([0, 5, 20])
+    turns = Rotation.random(3, rng=0)
+    quat = turns.as_quat()[:, [3, 0, 1, 2]]
+    seen = walker.observation(quat, np.ones((3, 3)), np.tile(ROBOT.home + 0.2, (3, 1)), np.full((3, 12), 2.0))
+    assert seen.shape == (3, 47)
+    np.testing.assert_allclose(seen[:, 3:6], turns.inv().apply([0.0, 0.0, -1.0]), atol=1e-12)
+    np.testing.assert_allclose(seen[:, 6:18], 0.2)
+    np.testing.assert_allclose(seen[:, -2:], [[0, 1], [1, 0], [0, 1]], atol=1e-9)  # 20 actions of 50 Hz are a stride of 2.5 Hz
+
+
+def test_it_goes_on_from_a_state_it_was_in():
+    walker = walker_of()
+    walker.clock[:] = walker.settling
+    draw = np.random.default_rng(0)
+    for _ in range(5):
+        walker.listen(np.array([[0.5, 0.0, 0.2], [-0.2, 0.1, 0.0]]))
+        walker.walk_on(draw.uniform(-1, 1, (2, 12)))
+    state, action = walker.state(), draw.uniform(-1, 1, (2, 12))
+    expected = walker.walk_on(action)
+    other = walker_of()
+    other.restore(state)
+    np.testing.assert_array_equal(other.walk_on(action), expected)

@@ -1,0 +1,97 @@
+"""Tests of ros_rl.nodes.hardware_node on servos behind a pseudo-terminal."""
+
+import numpy as np
+import pytest
+from harness import value
+from rclpy.parameter import Parameter
+from sensor_msgs.msg import JointState
+from trajectory_msgs.msg import JointTrajectory
+
+from ros_rl.errors import UserError
+from ros_rl.hardware.interface import JointCommand
+from ros_rl.nodes.base import ERROR
+from ros_rl.nodes.hardware_node import HardwareNode
+from ros_rl.nodes.messages import COMMAND_QOS, from_time, to_trajectory
+
+pytest.importorskip("rustypot", reason="rustypot is not installed: pip install -e '.[servo]'")
+
+from fake_servos import FEETECH, IDS, FakeServos, damaged, write_robot
+
+JOINTS = ("pan", "lift", "jaw")
+
+
+@pytest.fixture
+def servos():
+    bus = FakeServos()
+    bus.follow = True
+    yield bus
+    bus.close()
+
+
+def hardware_node(folder, servos, **parameters) -> HardwareNode:
+    """Returns a node that is as patient as a busy machine may need it."""
+    given = {"robot": str(write_robot(folder)), "backend": "servo_bus", "servo_port": servos.port, "servo_timeout": 10.0, "max_age": 10.0}
+    return HardwareNode(namespace="/test", parameter_overrides=[Parameter(n, value=v) for n, v in (given | parameters).items()])
+
+
+def commands(ros):
+    """Returns a function that commands a position of the first joint, in answer to the newest observation."""
+    states = ros.hear(JointState, "joint_states", COMMAND_QOS)
+    publisher = ros.probe.create_publisher(JointTrajectory, "joint_command", COMMAND_QOS)
+
+    def send(pan: float) -> None:
+        if states:
+            stamp = from_time(states[-1].header.stamp)
+            publisher.publish(to_trajectory(JointCommand(JOINTS, np.array([pan, 0.0, 1.5]), stamp, "test"), "position"))
+
+    return send
+
+
+def test_s3_a_bus_that_fails_stops_the_node_and_the_servos_hold_until_a_new_activation(ros, tmp_path, servos):
+    ros.add(hardware_node(tmp_path, servos))
+    status, send = ros.diagnostics(), commands(ros)
+
+    def reaches(pan, tick):
+        send(pan)
+        return abs(servos.goals()[0] - tick) <= 1
+
+    ros.until(lambda: reaches(0.5, 2374), "for the first goal")
+    ros.until(lambda: value(status("hardware_node"), "state") == "ok")
+    assert value(status("hardware_node"), "lost") == "0"
+    assert value(status("hardware_node"), "alarms") == ""
+
+    servos.spoil = lambda servo, packet: damaged(packet) if servo == 2 else packet
+    ros.until(lambda: status("hardware_node").level == ERROR, "for the fault")
+    assert "5 measurements in a row were lost: joint 'lift' (servo 2) gives no sound answer" in status("hardware_node").message
+    goals, written = servos.goals(), len(servos.written)
+    for _ in range(20):
+        send(-0.5)
+        ros.executor.spin_once(timeout_sec=0.01)
+    assert servos.goals() == goals and len(servos.written) == written, "nothing is commanded after a fault"
+
+    servos.spoil = None
+    ros.change("hardware_node", "deactivate", "activate")
+    assert abs(servos.goals()[0] - goals[0]) <= 1, "it starts from where it is"
+    ros.until(lambda: reaches(0.2, 2178), "for a goal after the fault")
+    ros.until(lambda: int(value(status("hardware_node"), "lost") or 0) >= 5)
+
+
+@pytest.mark.parametrize("release", [True, False])
+def test_the_torque_stays_on_at_the_end_unless_it_is_to_be_released(ros, tmp_path, servos, release):
+    node = ros.add(hardware_node(tmp_path, servos, release_torque=release))
+    assert [servos.get(servo, FEETECH.torque) for servo in IDS] == [1, 1, 1]
+    ros.remove(node)
+    assert [servos.get(servo, FEETECH.torque) for servo in IDS] == [int(not release)] * 3
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"servo_port": ""}, "backend servo_bus needs the servo_port"),
+        ({"lockstep": True}, "lockstep is for simulations"),
+        ({"robot": "arm"}, "robot 'arm' has no servos"),
+    ],
+)
+def test_what_does_not_fit_a_servo_bus_is_refused(ros, tmp_path, servos, parameters, message):
+    with pytest.raises(UserError, match=message):
+        ros.add(hardware_node(tmp_path, servos, **parameters))

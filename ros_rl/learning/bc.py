@@ -17,8 +17,6 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import tyro
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import nn
 from tqdm import tqdm
 
@@ -26,6 +24,7 @@ from ros_rl.data.dataset import Dataset
 from ros_rl.errors import UserError
 from ros_rl.learning import workers
 from ros_rl.learning.demonstrations import Demonstrations, Sampling, collect, from_dataset
+from ros_rl.learning.token_checkpoint import read_training, write_training
 from ros_rl.learning.token_rollout import Request, TokenWorld, run_requests
 from ros_rl.paths import write_atomically
 from ros_rl.policies.action_tokens import BINS, Ranges, relative_to
@@ -33,7 +32,7 @@ from ros_rl.policies.bundle import load_bundle, save_bundle
 from ros_rl.policies.embedded_vla import EmbeddedConfig
 from ros_rl.policies.language import vocabulary
 from ros_rl.policies.token_network import Inputs
-from ros_rl.policies.vla import Parameters, VlaModel, digest, own_weights, spec_for
+from ros_rl.policies.vla import Parameters, VlaModel, digest, spec_for
 from ros_rl.policies.vla_backbone import BackboneConfig
 from ros_rl.robots.spec import RobotSpec, load_robot
 from ros_rl.sim.build import build
@@ -124,40 +123,20 @@ class Cloner:
 
     def save(self, path: Path) -> None:
         """Writes weights, optimiser and step."""
-        tensors = {f"network.{name}": value.detach().cpu().contiguous() for name, value in own_weights(self.model.network).items()}
-        for index, moments in self.optimiser.state_dict()["state"].items():
-            tensors |= {f"adam.{index}.{name}": value.cpu().contiguous() for name, value in moments.items()}
-        write_atomically(path, save(tensors, {"step": str(self.step), "args": json.dumps(asdict(self.args))}))
+        write_training(path, self.model.network, self.optimiser, self._what, {"step": self.step})
 
     def load(self, path: Path) -> None:
         """Goes on from what `save` wrote.
 
         Raises:
-            UserError: the file is damaged, or of a training with other settings.
+            UserError: the file is damaged, or of a training with other settings, demonstrations, ranges or network.
         """
-        try:
-            with safe_open(path, framework="pt") as file:
-                said = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
-            step, args = int(said["step"]), json.loads(said["args"])
-        except (SafetensorError, OSError, KeyError, ValueError) as error:
-            raise UserError(f"{path}: damaged checkpoint ({error}); delete it to train from the start") from None
-        differing = [name for name, value in asdict(self.args).items() if args.get(name) != value]
-        if differing:
-            name = differing[0]
-            raise UserError(
-                f"{path}: is of a training with {name}={args.get(name)}, not {asdict(self.args)[name]}; delete it to start over"
-            )
-        self.step = step
-        with torch.no_grad():
-            for name, value in own_weights(self.model.network).items():
-                value.copy_(tensors[f"network.{name}"])
-        moments: dict[int, dict[str, torch.Tensor]] = {}
-        for key, value in tensors.items():
-            if key.startswith("adam."):
-                _, index, name = key.split(".")
-                moments.setdefault(int(index), {})[name] = value
-        self.optimiser.load_state_dict({"state": moments, "param_groups": self.optimiser.state_dict()["param_groups"]})
+        counters, _ = read_training(path, self.model.network, self.optimiser, self._what)
+        self.step = counters["step"]
+
+    @property
+    def _what(self) -> dict[str, Any]:
+        return {**asdict(self.args), "demonstrations": self.data.digest(), "model": self.model.meaning()}
 
 
 def cloning_loss(logits: torch.Tensor, tokens: torch.Tensor, smoothing: float) -> torch.Tensor:

@@ -17,8 +17,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import tyro
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import nn
 from tqdm import tqdm
 
@@ -26,14 +24,15 @@ from ros_rl.errors import UserError
 from ros_rl.learning import workers
 from ros_rl.learning.objectives.frame import RolloutBatch, padded, spread
 from ros_rl.learning.objectives.ratio import Aggregation, clipped_surrogate, denominator, group_advantage
+from ros_rl.learning.token_checkpoint import read_training, write_training
 from ros_rl.learning.token_rollout import Request, TokenWorld, Trace, run_requests
-from ros_rl.paths import write_atomically
 from ros_rl.policies.bundle import Bundle, load_bundle, save_bundle
 from ros_rl.policies.token_network import Inputs
 from ros_rl.policies.vla import VlaModel, digest, own_weights
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.task import Task, load_task
 
+_MAY_CHANGE = ("iterations", "copies", "scale")  # settings that may be others when a training goes on
 _MOST_DEAD = 20  # iterations in a row without a group that says anything
 
 
@@ -156,6 +155,8 @@ class Grpo:
         self.parameters = [value for value in model.network.parameters() if value.requires_grad]
         self.optimiser = torch.optim.AdamW(self.parameters, lr=args.learning_rate, betas=(0.9, 0.95), weight_decay=0.0)
         self.reference = _copy_of(own_weights(model.network)) if args.kl else None
+        same = {name: value for name, value in asdict(args).items() if name not in _MAY_CHANGE}
+        self._what = {**same, "tasks": [task.name for task in tasks], "model": model.meaning(), "start": digest(model.network)}
         self.iteration = 0
         self.ticks = 0
         self._dead = 0
@@ -296,41 +297,19 @@ class Grpo:
 
     def save(self, path: Path) -> None:
         """Writes weights, optimiser and counters."""
-        tensors = {f"network.{name}": value for name, value in own_weights(self.model.network).items()}
-        tensors |= {f"reference.{name}": value for name, value in (self.reference or {}).items()}
-        for index, moments in self.optimiser.state_dict()["state"].items():
-            tensors |= {f"adam.{index}.{name}": value for name, value in moments.items()}
-        said = {"iteration": self.iteration, "ticks": self.ticks, "dead": self._dead, "args": asdict(self.args)}
-        contents = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-        write_atomically(path, save(contents, {"state": json.dumps(said)}))
+        counters = {"iteration": self.iteration, "ticks": self.ticks, "dead": self._dead}
+        write_training(path, self.model.network, self.optimiser, self._what, counters, self.reference or {})
 
     def load(self, path: Path) -> None:
-        """Goes on from what `save` wrote.
+        """Goes on from what `save` wrote; into the policy that the training started from.
 
         Raises:
-            UserError: the file is damaged, or of a training with other settings.
+            UserError: the file is damaged, or of a training with other settings, tasks or another policy to start from.
         """
-        try:
-            with safe_open(path, framework="pt") as file:
-                said = json.loads((file.metadata() or {})["state"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
-        except (SafetensorError, OSError, KeyError, ValueError) as error:
-            raise UserError(f"{path}: damaged checkpoint ({error}); delete it to train from the start") from None
-        mine = asdict(self.args) | {"iterations": 0, "copies": 0, "scale": ""}
-        theirs = said["args"] | {"iterations": 0, "copies": 0, "scale": ""}
-        if differing := [name for name in mine if mine[name] != theirs.get(name)]:
-            name = differing[0]
-            raise UserError(f"{path}: is of a training with {name}={theirs.get(name)}, not {mine[name]}; delete it to start over")
-        self.iteration, self.ticks, self._dead = said["iteration"], said["ticks"], said["dead"]
-        _put(own_weights(self.model.network), {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")})
+        counters, reference = read_training(path, self.model.network, self.optimiser, self._what)
+        self.iteration, self.ticks, self._dead = (counters[name] for name in ("iteration", "ticks", "dead"))
         if self.reference is not None:
-            self.reference = {k.removeprefix("reference."): v for k, v in tensors.items() if k.startswith("reference.")}
-        moments: dict[int, dict[str, torch.Tensor]] = {}
-        for key, value in tensors.items():
-            if key.startswith("adam."):
-                _, index, name = key.split(".")
-                moments.setdefault(int(index), {})[name] = value
-        self.optimiser.load_state_dict({"state": moments, "param_groups": self.optimiser.state_dict()["param_groups"]})
+            self.reference = reference
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,9 +40,9 @@ def data():
     return Demonstrations.of([make_episode(seed) for seed in range(8)])
 
 
-def make(data, seed=0, decoding="parallel"):
+def make(data, seed=0, words=("left", "right", "turn")):
     torch.manual_seed(seed)
-    network = EmbeddedConfig([32, 32], "words", ["left", "right", "turn"], decoding, 32, 2, 2)
+    network = EmbeddedConfig([32, 32], "words", list(words), "parallel", 32, 2, 2)
     return new_model(ROBOT, {"small": (32, 32)}, SAMPLING, data, network)
 
 
@@ -78,6 +78,18 @@ def test_a_stopped_training_goes_on_as_if_it_had_not_been(data, tmp_path):
     assert rest.step == 3 and run(rest, 3) == whole
     with pytest.raises(UserError, match="batch=32, not 64"):
         Cloner(make(data), data, replace(ARGS, batch=64)).load(tmp_path / "c.safetensors")
+    moved = replace(data, waypoints=data.waypoints + 0.01)
+    wider = replace(data, waypoints=data.waypoints * 2)
+    others = {
+        "demonstrations=": Cloner(make(data), moved, ARGS),
+        "model=": Cloner(make(wider), data, ARGS),  # other ranges
+        "model=.*": Cloner(make(data, words=["turn"]), data, ARGS),
+    }
+    for message, other in others.items():
+        before = digest(other.model.network)
+        with pytest.raises(UserError, match=f"is of a training with {message}"):
+            other.load(tmp_path / "c.safetensors")
+        assert other.step == 0 and digest(other.model.network) == before
     (tmp_path / "c.safetensors").write_bytes(b"x")
     with pytest.raises(UserError, match="damaged checkpoint"):
         rest.load(tmp_path / "c.safetensors")
@@ -124,6 +136,11 @@ def test_the_command_writes_a_bundle(tmp_path, capsys, data):
     bundle = load_bundle(tmp_path / "vla")
     assert bundle.method == "bc" and bundle.training["data"].startswith("40 samples")
     assert digest(VlaModel.from_bundle(bundle).network) == bundle.metrics["digest"]
+    made = make_episode(2)
+    replace(made, waypoints=made.waypoints + 0.4, instruction="say it in other words").save(folder / "2.safetensors")
+    assert main(words) == 2
+    assert "vla.checkpoint.safetensors: is of a training with demonstrations=" in capsys.readouterr().err
+    assert load_bundle(tmp_path / "vla").tensors.keys() == bundle.tensors.keys()
     assert main(["train", "--demos", str(tmp_path / "none"), "--out", str(tmp_path / "x")]) == 2
     assert "holds no demonstrations" in capsys.readouterr().err
     assert Train(folder, tmp_path).language == "words"

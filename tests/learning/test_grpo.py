@@ -82,11 +82,22 @@ def test_a_stopped_training_goes_on_as_if_it_had_not_been(task, tmp_path):
     first = Grpo(make_model(), [task], args)
     steps(first, 1)
     first.save(tmp_path / "c.safetensors")
-    second = Grpo(make_model(seed=3), [task], args)
+    second = Grpo(make_model(), [task], args)
     second.load(tmp_path / "c.safetensors")
     assert steps(second, 1) == whole
     with pytest.raises(UserError, match="group=4, not 8"):
         Grpo(make_model(), [task], replace(args, group=8)).load(tmp_path / "c.safetensors")
+    other = Grpo(make_model(seed=3), [task], args)
+    before = digest(other.model.network)
+    with pytest.raises(UserError, match="is of a training with start="):
+        other.load(tmp_path / "c.safetensors")
+    assert digest(other.model.network) == before and other.iteration == 0
+    with pytest.raises(UserError, match=r"is of a training with tasks=\['turn'\], not \['turn', 'turn'\]"):
+        Grpo(make_model(), [task, task], args).load(tmp_path / "c.safetensors")
+    model = make_model()
+    model.code.ranges.upper[:] = 0.5
+    with pytest.raises(UserError, match="is of a training with model="):
+        Grpo(model, [task], args).load(tmp_path / "c.safetensors")
     (tmp_path / "c.safetensors").write_bytes(b"half")
     with pytest.raises(UserError, match="damaged checkpoint"):
         second.load(tmp_path / "c.safetensors")

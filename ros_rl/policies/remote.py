@@ -11,7 +11,7 @@ from ros_rl.config import STRICT, Positive
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import ActionChunk, Observation
 from ros_rl.policies.bundle import Bundle
-from ros_rl.policies.interface import PolicyUnavailable
+from ros_rl.policies.interface import PolicySpec, PolicyUnavailable
 from ros_rl.policies.scripted.contents import parameters
 from ros_rl.policies.wire import LARGEST, VERSION, chunk_of, observation_message, pack, spec_message, spec_of, unpack
 from ros_rl.robots.spec import RobotSpec
@@ -77,7 +77,7 @@ class RemotePolicy:
         return {f"remote_{name}": float(value) for name, value in self.counts.items()}
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Ends the connection, so that the server is free for another robot; the next question connects anew."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -133,18 +133,28 @@ def remote_bundle(url: str) -> Bundle:
     return Bundle(url, "remote", "remote", spec, {"url": url})
 
 
-def _connected(url: str, deadline: float) -> tuple[ClientConnection, Any]:
-    """Connects; returns the connection and the spec of the policy that is served."""
+def _connected(url: str, deadline: float) -> tuple[ClientConnection, PolicySpec]:
+    """Connects; returns the connection and the spec of the policy that is served. No connection is left behind by what it raises."""
     left = max(0.05, deadline - time.monotonic())
     try:
         connection = connect(url, open_timeout=left, max_size=LARGEST, compression=None, close_timeout=0.5, proxy=None)
-        hello = unpack(connection.recv(timeout=left))
     except (OSError, WebSocketException, ValueError) as error:
         raise PolicyUnavailable(f"no policy server at {url} ({error})") from None
+    try:
+        return connection, _greeted(connection, url, left)
+    except BaseException:
+        connection.close()  # else the server would go on serving it, and nobody else
+        raise
+
+
+def _greeted(connection: ClientConnection, url: str, timeout: float) -> PolicySpec:
+    """Returns the spec that a server begins with."""
+    try:
+        hello = unpack(connection.recv(timeout=timeout))
+    except (OSError, WebSocketException) as error:
+        raise PolicyUnavailable(f"no policy server at {url} ({error or 'it says nothing'})") from None
     if hello["kind"] == "error":
-        connection.close()
         raise PolicyUnavailable(f"{url}: {hello.get('message')}")
     if hello["kind"] != "spec" or hello.get("version") != VERSION:
-        connection.close()
         raise UserError(f"{url}: speaks version {hello.get('version')} of the protocol, here it is {VERSION}")
-    return connection, spec_of(hello)
+    return spec_of(hello)

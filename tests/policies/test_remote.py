@@ -3,7 +3,9 @@ import threading
 
 import numpy as np
 import pytest
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
+from websockets.sync.server import serve
 
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import ActionChunk, Observation
@@ -12,6 +14,7 @@ from ros_rl.policies.bundle import load_bundle
 from ros_rl.policies.interface import ObservationKey, PolicySpec, PolicyUnavailable
 from ros_rl.policies.policy_server import PolicyServer
 from ros_rl.policies.remote import RemotePolicy, remote_bundle
+from ros_rl.policies.runner import PolicyRunner
 from ros_rl.policies.wire import observation_message, observation_of, pack, unpack
 from ros_rl.robots.spec import load_robot
 
@@ -91,6 +94,41 @@ def test_another_robot_is_told_that_the_policy_is_taken(served):
     with pytest.raises(UserError, match="serves another robot"):
         remote_bundle(server.url)
     first.close()
+
+
+def test_a_connection_is_given_back_and_taken_anew(served):
+    policy, server = served
+    first = ask(server.url)
+    first.act(see())
+    PolicyRunner(first).close()
+    second = ask(server.url)
+    assert second.act(see(1.0)).stamp == 1.0
+    second.close()
+    assert first.act(see(2.0)).stamp == 2.0 and policy.resets == [(2, "put it down")] * 3
+    first.close()
+
+
+@pytest.mark.parametrize("hello", [None, {"kind": "spec", "version": 99}, {"kind": "spec", "version": 1}, b"text"])
+def test_a_server_that_greets_wrongly_or_not_at_all_is_left_alone(hello, monkeypatch):
+    """Its handler sees the connection end; one left open would keep the server taken."""
+    monkeypatch.setattr("ros_rl.policies.remote._PATIENCE", 3.0)
+    ended = threading.Event()
+
+    def handle(connection):
+        if hello is not None:
+            connection.send(hello if isinstance(hello, bytes) else pack(hello))
+        with pytest.raises(ConnectionClosed):
+            connection.recv(timeout=60)
+        ended.set()
+
+    with serve(handle, "127.0.0.1", 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        with pytest.raises(UserError):
+            remote_bundle(f"ws://127.0.0.1:{server.socket.getsockname()[1]}")
+        assert ended.wait(30)
+        server.shutdown()
+        thread.join()
 
 
 def test_late_answers_are_discarded(served):

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import tempfile
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -354,7 +355,7 @@ class BenchTabletop:
     episodes: int = 50
     """Episodes of each task in each split, spread over its variants and instructions."""
     policy: str = ""
-    """Bundle to play, by name or path; empty: the expert that each task names."""
+    """Bundle to play, by name, path or ws://host:port; empty: the expert that each task names. Its cameras take images."""
     json: bool = False
     """Print JSON."""
     out: Path | None = None
@@ -373,13 +374,11 @@ class BenchTabletop:
             result["rows"] = _measured(self.out, result)
         done = {(row["split"], row["task"]) for row in result["rows"]}
         missing = [row for row in rows if (row.split, row.task) not in done]
-        players = Players(policy=self.policy)
-        with tqdm(total=len(missing) * self.episodes, unit="episode", disable=None) as bar:
+        with closing(Players(policy=self.policy)) as players, tqdm(total=len(missing) * self.episodes, unit="episode", disable=None) as bar:
             for row in missing:
                 result["rows"].append(measure(players, row, self.episodes, bar.update))
                 if self.out is not None:
                     write_atomically(self.out, (json.dumps(result, indent=1) + "\n").encode())
-        players.close()
         if self.json:
             print(json.dumps(result))
             return 0

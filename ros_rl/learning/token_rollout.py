@@ -11,7 +11,7 @@ from mujoco import mjtStage
 from ros_rl.errors import unknown
 from ros_rl.hardware.limits import CommandLimits
 from ros_rl.policies.token_network import Scored
-from ros_rl.policies.vla import VlaModel, camera_names
+from ros_rl.policies.vla import VlaModel
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim.batch import BatchSim
 from ros_rl.sim.build import build
@@ -180,7 +180,7 @@ def _run(model: VlaModel, world: TokenWorld, traces: Sequence[Trace], temperatur
     lower, upper = world.robot.command_limits
     while running:
         copies = np.array(sorted(running))
-        images, position = world.images(copies, camera_names(model.spec)), world.position(copies)
+        images, position = world.images(copies, model.spec.cameras), world.position(copies)
         inputs = model.inputs(images, position, [running[copy].request.instruction for copy in copies])
         uniform = torch.from_numpy(np.stack([draws[copy].random(model.network.length) for copy in copies])) if temperature > 0 else None
         chosen = model.network.decode(inputs, temperature, uniform)

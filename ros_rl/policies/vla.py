@@ -87,7 +87,7 @@ class VlaModel:
             raise UserError("a VLA has either 'embedded' or 'backbone' settings")
         network: TokenNetwork
         if settings.embedded is not None:
-            network = EmbeddedVla(settings.embedded, len(camera_names(spec)), len(state.names), settings.ticks, len(relative))
+            network = EmbeddedVla(settings.embedded, len(spec.cameras), len(state.names), settings.ticks, len(relative))
         else:
             assert settings.backbone is not None
             network = BackboneVla(settings.backbone, len(state.names), settings.ticks, len(relative))
@@ -143,7 +143,7 @@ class VlaModel:
             position: of the measured joints, (B, s).
             instructions: B texts.
         """
-        stacked = np.stack([images[name] for name in camera_names(self.spec)], axis=1)
+        stacked = np.stack([images[name] for name in self.spec.cameras], axis=1)
         state = torch.from_numpy(self.state.normalised(position).astype(np.float32))
         return Inputs(torch.from_numpy(stacked), state, instructions).to(self.network.device)
 
@@ -194,7 +194,7 @@ class VlaPolicy:
         """
         built = self._observations.build(observation)
         position = built["joint_position"]
-        images = {name: built[f"images.{name}"][None] for name in camera_names(self.spec)}
+        images = {name: built[f"images.{name}"][None] for name in self.spec.cameras}
         temperature = self.model.settings.temperature
         uniform = torch.from_numpy(self._draw.random((1, self.model.network.length))) if temperature > 0 else None
         chosen = self.model.network.decode(self.model.inputs(images, position[None], [self._instruction]), temperature, uniform)
@@ -215,11 +215,6 @@ class VlaPolicy:
         if self._last is not None and abs(self._last[0] - stamp) < self.model.settings.period / 2:
             return self._last[1]
         return position[: len(self.spec.joint_names)]
-
-
-def camera_names(spec: PolicySpec) -> tuple[str, ...]:
-    """Returns the cameras that a policy reads."""
-    return tuple(key.name.removeprefix("images.") for key in spec.observation if key.name.startswith("images."))
 
 
 def spec_for(robot: RobotSpec, cameras: Mapping[str, tuple[int, int]], ticks: int, period: float) -> PolicySpec:

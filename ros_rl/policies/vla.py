@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
+import cv2
 import numpy as np
 import pydantic
 import torch
@@ -139,11 +140,12 @@ class VlaModel:
         """Returns what the network reads of B observations.
 
         Args:
-            images: camera name to (B, height, width, 3) uint8.
+            images: camera name to (B, height, width, 3) uint8, of any size.
             position: of the measured joints, (B, s).
             instructions: B texts.
         """
-        stacked = np.stack([images[name] for name in self.spec.cameras], axis=1)
+        size = self.network.image
+        stacked = np.stack([[scaled(image, size) for image in images[name]] for name in self.spec.cameras], axis=1)
         state = torch.from_numpy(self.state.normalised(position).astype(np.float32))
         return Inputs(torch.from_numpy(stacked), state, instructions).to(self.network.device)
 
@@ -215,6 +217,11 @@ class VlaPolicy:
         if self._last is not None and abs(self._last[0] - stamp) < self.model.settings.period / 2:
             return self._last[1]
         return position[: len(self.spec.joint_names)]
+
+
+def scaled(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Returns an image (height, width, 3) at another size, by the mean over areas; the same for demonstrations and when acting."""
+    return image if image.shape[:2] == size else np.asarray(cv2.resize(image, size[::-1], interpolation=cv2.INTER_AREA))
 
 
 def spec_for(robot: RobotSpec, cameras: Mapping[str, tuple[int, int]], ticks: int, period: float) -> PolicySpec:

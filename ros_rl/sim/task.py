@@ -57,7 +57,7 @@ class Inside:
 
 @pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class Stacked:
-    """An object's centre is `height` above another's (or any of several's), give or take `tolerance` (m), and at most `radius` beside it."""
+    """An object's centre is `height` above another's, or any of several's, give or take `tolerance` (m), and at most `radius` beside it."""
 
     object: str
     support: _Names
@@ -643,7 +643,9 @@ def _placed(entry: Placed) -> _Check:
                 position = _unturned(position, other[..., 3:])
         return np.all((lower <= position) & (position <= upper), axis=-1)
 
-    return _any_of(entry.object, there, lambda name: f"{name} is between {entry.lower} and {entry.upper}" + (f" of {entry.of}" if entry.of else ""))
+    return _any_of(
+        entry.object, there, lambda name: f"{name} is between {entry.lower} and {entry.upper}" + (f" of {entry.of}" if entry.of else "")
+    )
 
 
 def _any_of(names: str | list[str], holds: Callable[[Observation, str], np.ndarray], text: Callable[[str], str]) -> _Check:

@@ -138,7 +138,7 @@ def play(runner, stamp, measured=0.0):
 @pytest.mark.parametrize("rows", [1, 5, 30])
 @pytest.mark.parametrize("seed", range(5))
 def test_no_step_is_larger_than_the_rate_of_the_blend(make, rows, seed):
-    """Whenever answers come, whatever they say, and however long there were none: levels are within 1, so 0.1 s of blend make 0.1 a tick."""
+    """Whenever answers come, whatever they say, and however long there were none: levels within 1 and 0.1 s of blend make 0.1 a tick."""
     draw, policy = np.random.default_rng(seed), Level(rows)
     runner, last, moved = make(policy, hold=0.05), 0.3, 0.0
     for tick in range(400):

@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from ros_rl.errors import UserError
 from ros_rl.learning import workers
+from ros_rl.learning.command import run_command
 from ros_rl.learning.objectives.frame import RolloutBatch, padded, spread
 from ros_rl.learning.objectives.ratio import Aggregation, clipped_surrogate, denominator, group_advantage
 from ros_rl.learning.token_checkpoint import read_training, write_training
@@ -30,7 +31,8 @@ from ros_rl.policies.bundle import Bundle, load_bundle, save_bundle
 from ros_rl.policies.token_network import Inputs
 from ros_rl.policies.vla import VlaModel, digest, own_weights
 from ros_rl.robots.spec import load_robot
-from ros_rl.sim.task import Task, load_task
+from ros_rl.sim.tabletop import TRAINING_SEEDS, training_tasks
+from ros_rl.sim.task import Task
 
 _MAY_CHANGE = ("iterations", "copies", "scale")  # settings that may be others when a training goes on
 _MOST_DEAD = 20  # iterations in a row without a group that says anything
@@ -199,7 +201,7 @@ class Grpo:
         draw = np.random.default_rng([args.seed, self.rank[0], self.iteration, number])
         task = self.tasks[(self.iteration * args.groups + number) % len(self.tasks)]
         world = self.rollouts.worlds[task.name]
-        start = world.starts([int(draw.integers(2_000_000, 2**31))])[0]  # seeds of evaluation and demonstrations are below
+        start = world.starts([int(draw.integers(len(TRAINING_SEEDS)))])[0]
         said = (task.instruction, *task.paraphrases)
         instruction = said[int(draw.integers(len(said)))]
         streams = [(args.seed, self.rank[0], self.iteration, number, row) for row in range(args.group)]
@@ -458,7 +460,7 @@ class Run:
     out: Path
     """Where the better one goes; checkpoint and log lie beside it."""
     tasks: tuple[str, ...] = ("put_red_block_in_bowl", "push_button")
-    """Names of tasks, or paths of task files."""
+    """Names of tasks, or paths of task files; one of the tabletop suite without a variant is all its variants for training."""
     grpo: GrpoArgs = field(default_factory=GrpoArgs)
     """Settings."""
 
@@ -468,7 +470,7 @@ class Run:
         bundle = load_bundle(self.policy)
         model = VlaModel.from_bundle(bundle)
         model.network.to(workers.device())
-        learner = Grpo(model, [load_task(name, bundle.spec.robot) for name in self.tasks], self.grpo, rank)
+        learner = Grpo(model, [task for name in self.tasks for task in training_tasks(name, bundle.spec.robot)], self.grpo, rank)
         checkpoint, log = (self.out.with_name(self.out.name + end) for end in (".checkpoint.safetensors", ".jsonl"))
         self.out.parent.mkdir(parents=True, exist_ok=True)
         if checkpoint.exists():
@@ -497,12 +499,7 @@ class Run:
 
 def main(words: list[str] | None = None) -> int:
     """Runs the command; returns the exit code."""
-    try:
-        tyro.cli(Run, args=words).run()
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+    return run_command(lambda: tyro.cli(Run, args=words))
 
 
 if __name__ == "__main__":

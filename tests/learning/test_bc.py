@@ -1,19 +1,22 @@
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from ros_rl.errors import UserError
-from ros_rl.learning.bc import BcArgs, Cloner, Train, cloning_loss, main, new_model, schedule
-from ros_rl.learning.demonstrations import Demonstrations, Episode, Sampling
+from ros_rl.errors import RobotFault, UserError
+from ros_rl.learning.bc import BcArgs, Cloner, Evaluate, Train, cloning_loss, main, new_model, schedule
+from ros_rl.learning.demonstrations import Demonstrations, Episode, Sampling, Source
+from ros_rl.learning.grpo import Run
+from ros_rl.learning.grpo import main as grpo_main
 from ros_rl.policies.bundle import load_bundle
 from ros_rl.policies.embedded_vla import EmbeddedConfig
 from ros_rl.policies.vla import VlaModel, digest
 from ros_rl.robots.spec import load_robot
+from ros_rl.sim.tabletop import JUDGING_SEEDS, SPLITS, TRAINING_SEEDS, load_split, training_tasks
 
 SAMPLING = Sampling(("small",), (32, 32), 2, 0.1)
+SOURCE = Source("arm", {"small": (32, 32)}, SAMPLING)
 ARGS = BcArgs(steps=120, batch=32, learning_rate=3e-3, seed=0)
 ROBOT = load_robot("arm")
 
@@ -43,7 +46,7 @@ def data():
 def make(data, seed=0, words=("left", "right", "turn")):
     torch.manual_seed(seed)
     network = EmbeddedConfig([32, 32], "words", list(words), "parallel", 32, 2, 2)
-    return new_model(ROBOT, {"small": (32, 32)}, SAMPLING, data, network)
+    return new_model(SOURCE, data, network)
 
 
 @pytest.mark.filterwarnings("ignore:.*hardly moves")
@@ -128,8 +131,7 @@ def test_the_command_writes_a_bundle(tmp_path, capsys, data):
     folder.mkdir()
     for seed in range(2):
         make_episode(seed).save(folder / f"{seed}.safetensors")
-    (folder / "sampling.json").write_text(json.dumps(SAMPLING.__dict__))
-    (folder / "robot.json").write_text(json.dumps({"robot": "arm", "cameras": {"small": [32, 32]}}))
+    SOURCE.mark(folder)
     words = ["train", "--demos", str(folder), "--out", str(tmp_path / "vla"), "--bc.steps", "2", "--bc.batch", "4"]
     assert main(words) == 0
     assert "finger_joint1: hardly moves" in capsys.readouterr().err
@@ -144,3 +146,53 @@ def test_the_command_writes_a_bundle(tmp_path, capsys, data):
     assert main(["train", "--demos", str(tmp_path / "none"), "--out", str(tmp_path / "x")]) == 2
     assert "holds no demonstrations" in capsys.readouterr().err
     assert Train(folder, tmp_path).language == "words"
+
+
+def test_bad_words_are_one_line_before_anything_is_collected_or_trained(tmp_path, capsys):
+    folder, bundle = tmp_path / "demos", tmp_path / "vla"
+    folder.mkdir()
+    make_episode(0).save(folder / "0.safetensors")
+    collect, train = ["collect", "push_button", "--folder", str(tmp_path / "more")], ["train", "--demos", str(folder), "--out", str(bundle)]
+    for words, message in {
+        (*collect, "--image", "50"): "image must be a multiple of 16, got 50",
+        (*collect, "--period", "0"): "period is 0 s, it must be a multiple of the control period",
+        (*collect, "--episodes", "0"): "episodes must be 1 or more",
+        (*collect, "--first-seed", "999999", "--episodes", "2"): "with seeds from 0 to 999999, got 2 from 999999 on",
+        ("collect", "put_in_bowl:yellow", *collect[2:]): "'put_in_bowl:yellow' is kept for the split unseen_pairings",
+        ("collect", "tower_of_three", *collect[2:]): "'tower_of_three' is kept for the split long_horizon",
+        tuple(train): "lacks source.json",
+        (*train, "--lora", "-1"): "lora must be 0 or more",
+        ("evaluate", "arm_circle", "--tasks", "push_button", "--episodes", "0"): "episodes must be from 1",
+        ("evaluate", "arm_circle", "--tasks", "push_button"): "bundle 'arm_circle'",
+    }.items():
+        assert main(list(words)) == 2, words
+        said = capsys.readouterr().err
+        assert message in said and said.count("\n") == 1, said
+    assert not (tmp_path / "more").exists() and not bundle.exists()
+    for word in ("--decoding", "--language"):
+        with pytest.raises(SystemExit):
+            main([*train, word, "foo"])
+
+
+@pytest.mark.parametrize(("raised", "code"), [(RobotFault("the simulation diverged"), 1), (KeyboardInterrupt(), 130)])
+def test_a_fault_and_an_interrupt_end_with_a_line(monkeypatch, capsys, raised, code):
+    def run(self):
+        raise raised
+
+    monkeypatch.setattr(Evaluate, "run", run)
+    monkeypatch.setattr(Run, "run", run)
+    assert main(["evaluate", "x", "--tasks", "push_button"]) == code
+    assert grpo_main(["--policy", "x", "--out", "y"]) == code
+    assert capsys.readouterr().err.count("\n") == 2
+
+
+def test_what_is_trained_on_is_never_what_is_judged_by():
+    """Demonstrations and GRPO have the seeds of the split `train`; no other split and no evaluation has any of them."""
+    assert {item.seeds for item in load_split("train")} == {TRAINING_SEEDS}
+    others = [JUDGING_SEEDS, *(load_split(name)[0].seeds for name in SPLITS if name != "train")]
+    assert not any(set(seeds) & set(TRAINING_SEEDS) for seeds in others)
+    assert len({seed for seeds in others for seed in seeds}) == sum(map(len, others))
+    trained = {item.task.name for item in load_split("train") if item.family == "put_in_bowl"}
+    assert {task.name for task in training_tasks("put_in_bowl")} == trained == {f"put_in_bowl:{c}" for c in ("red", "green", "blue")}
+    assert [task.name for task in training_tasks("stack:blue_green")] == ["stack:blue_green"]
+    assert [task.name for task in training_tasks("push_button")] == ["push_button"]

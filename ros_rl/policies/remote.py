@@ -2,6 +2,7 @@
 
 import time
 from typing import Any, NoReturn
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import pydantic
 from websockets.exceptions import WebSocketException
@@ -16,6 +17,7 @@ from ros_rl.policies.scripted.contents import parameters
 from ros_rl.policies.wire import LARGEST, VERSION, chunk_of, observation_message, pack, spec_message, spec_of, unpack
 from ros_rl.robots.spec import RobotSpec
 
+_LONGEST = 600.0  # s that an answer may take
 _PATIENCE = 5.0  # s to wait for a server when a policy is loaded
 
 
@@ -107,7 +109,7 @@ class RemotePolicy:
         except TimeoutError:
             # The connection stays: the late answer is told from the next one by its number.
             self.counts["timeouts"] += 1
-            raise PolicyUnavailable(f"no answer from {self._settings.url} within {self._settings.timeout:g} s") from None
+            raise PolicyUnavailable(f"no answer from {self._settings.url} within {self._settings.timeout:g} s, its timeout") from None
         except (OSError, WebSocketException) as error:
             self._lost(error)
         if reply["kind"] == "error":
@@ -122,15 +124,31 @@ class RemotePolicy:
 def remote_bundle(url: str) -> Bundle:
     """Returns a bundle that asks the server at `url`, with the spec of the policy that it serves.
 
+    Args:
+        url: ws://host:port, or ws://host:port?timeout=S for the s that an answer may take, `Parameters.timeout` by default.
+
     Raises:
-        UserError: nothing answers there, or it is no policy server.
+        UserError: nothing answers there, it is no policy server, or the timeout is none.
     """
+    url, asked = _split(url)
     try:
         connection, spec = _connected(url, time.monotonic() + _PATIENCE)
     except PolicyUnavailable as error:
         raise UserError(f"{error}; 'ros-rl serve POLICY' starts a server") from None
     connection.close()
-    return Bundle(url, "remote", "remote", spec, {"url": url})
+    return Bundle(url, "remote", "remote", spec, {"url": url, **asked})
+
+
+def _split(url: str) -> tuple[str, dict[str, float]]:
+    """Returns an address without what is said after its question mark, and that: nothing or a timeout, s."""
+    parts = urlsplit(url)
+    try:
+        said = {name: float(value) for name, value in parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))}
+    except ValueError:
+        said = {"": 0.0}
+    if not said.keys() <= {"timeout"} or not 0 < said.get("timeout", 1.0) <= _LONGEST:
+        raise UserError(f"{url}: after the address may stand ?timeout=S, with S above 0 and at most {_LONGEST:g} s")
+    return urlunsplit(parts._replace(query="")), said
 
 
 def _connected(url: str, deadline: float) -> tuple[ClientConnection, PolicySpec]:

@@ -15,7 +15,7 @@ from ros_rl.policies.interface import ObservationKey, PolicySpec, PolicyUnavaila
 from ros_rl.policies.policy_server import PolicyServer
 from ros_rl.policies.remote import RemotePolicy, remote_bundle
 from ros_rl.policies.runner import PolicyRunner
-from ros_rl.policies.wire import observation_message, observation_of, pack, unpack
+from ros_rl.policies.wire import chunk_of, observation_message, observation_of, pack, spec_message, spec_of, unpack
 from ros_rl.robots.spec import load_robot
 
 ROBOT = load_robot("arm")
@@ -85,6 +85,46 @@ def test_a_served_policy_answers_as_the_policy_itself(served):
     remote.act(see(1.5))
     assert policy.resets == [(2, "put it down")]
     remote.close()
+
+
+def test_the_timeout_stands_after_the_address(served):
+    _, server = served
+    policy = load_policy(load_bundle(f"{server.url}?timeout=20"), ROBOT)
+    assert policy._settings.timeout == 20.0 and policy._settings.url == server.url
+    policy.reset(2, "put it down")
+    assert policy.act(see()).stamp == 0.0
+    policy.close()
+    for said in ("timeout=0", "timeout=-1", "timeout=soon", "timeout=", "timeout", "timeout=nan", "timeout=1e9", "patience=3"):
+        with pytest.raises(UserError, match=r"may stand \?timeout=S"):
+            load_bundle(f"{server.url}?{said}")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dt": None}, "no chunk"),
+        ({"dt": 0.0}, "3 rows that are 0 s apart"),
+        ({"dt": float("nan")}, "nan s apart"),
+        ({"dt": 1e6}, "1e\\+06 s apart"),
+        ({"values": np.zeros((99_999, 8))}, "99999 rows"),
+        ({"stamp": float("inf")}, "from inf s on"),
+        ({"stamp": "now"}, "no chunk"),
+        ({"values": np.zeros((0, 8))}, "no chunk for 8 joints"),
+        ({"values": np.zeros((3, 7))}, "no chunk for 8 joints"),
+        ({"values": np.full((3, 8), np.nan)}, "not finite"),
+    ],
+)
+def test_a_chunk_that_the_policy_cannot_have_given_is_refused(change, message):
+    said = {"kind": "chunk", "values": np.zeros((3, 8)), "dt": 1 / SPEC.rate, "stamp": 0.5, "source": "echo"}
+    assert chunk_of(said, SPEC).stamp == 0.5 and len(chunk_of({**said, "values": np.zeros((2, 8))}, SPEC)) == 2
+    with pytest.raises(UserError, match=message):
+        chunk_of({name: value for name, value in {**said, **change}.items() if value is not None}, SPEC)
+
+
+@pytest.mark.parametrize("change", [{"rate": 0.0}, {"rate": -1.0}, {"rate": float("inf")}, {"chunk": 0}, {"joints": None}])
+def test_a_spec_that_no_policy_has_is_refused(change):
+    with pytest.raises(UserError, match="no policy spec"):
+        spec_of({**spec_message(SPEC), **change})
 
 
 def test_another_robot_is_told_that_the_policy_is_taken(served):

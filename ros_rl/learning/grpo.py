@@ -205,9 +205,8 @@ class Grpo:
         said = (task.instruction, *task.paraphrases)
         instruction = said[int(draw.integers(len(said)))]
         streams = [(args.seed, self.rank[0], self.iteration, number, row) for row in range(args.group)]
-        before = world.ticks
         found = self.rollouts.run(task.name, [Request(start, instruction, stream, number) for stream in streams])
-        self.ticks += world.ticks - before
+        self.ticks += round(sum(trace.seconds for trace in found) / world.robot.period)
         return found
 
     def prepare(self, traces: Sequence[Trace]) -> tuple[RolloutBatch, "Decisions", torch.Tensor, torch.Tensor | None, dict[str, Any]]:
@@ -216,7 +215,8 @@ class Grpo:
         reward = self.objective.reward(batch)
         level = self.objective.advantage(reward, batch)
         weight = None if self.objective.credit is None else self.objective.credit(level, batch)
-        figures = {"iteration": self.iteration, "ticks": self.ticks, **group_figures(batch, reward, level)}
+        diverged = sum(trace.diverged for trace in traces)
+        figures = {"iteration": self.iteration, "ticks": self.ticks, "diverged": diverged, **group_figures(batch, reward, level)}
         live = torch.isin(batch.group, batch.group[(level != 0).any(1)])
         decisions = Decisions.of([trace for trace, alive in zip(traces, live.tolist(), strict=True) if alive], self.model)
         batch, level = batch.rows(live), level[live]

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from token_samples import make_model, make_task
 from ros_rl.errors import UserError
 from ros_rl.learning.grpo import Grpo, GrpoArgs, group_parts, to_batch
 from ros_rl.learning.objectives.ratio import clipped_surrogate
+from ros_rl.learning.token_rollout import TokenWorld, run_requests
 from ros_rl.policies.vla import digest
+from ros_rl.robots.spec import load_robot
 
 ARGS = GrpoArgs(group=4, groups=2, epochs=2, minibatches=1, learning_rate=1e-3, copies=4, chunk=5)
 
@@ -138,6 +141,19 @@ def test_a_batch_has_the_tokens_of_its_episodes_in_order(task):
         assert batch.mask[row].sum() == count and not batch.mask[row, count:].any()
         assert batch.tokens[row, :count].tolist() == np.concatenate(trace.tokens).tolist()
         assert batch.step[row, :count].tolist() == np.repeat(np.arange(len(trace.tokens)), length).tolist()
+    learner.rollouts.close()
+
+
+def test_control_periods_are_counted_wherever_episodes_run(task):
+    learner = Grpo(make_model(), [task], replace(ARGS, groups=1))
+    elsewhere = TokenWorld(task, load_robot("arm"), 4, threads=1)
+    learner.rollouts._pool = SimpleNamespace(
+        run=lambda model, name, requests, temperature: run_requests(model, elsewhere, requests, temperature)
+    )
+    traces = learner.sample()
+    assert learner.ticks == sum(round(trace.seconds / load_robot("arm").period) for trace in traces) > 100
+    assert learner.prepare(traces)[-1]["diverged"] == 0
+    elsewhere.close()
     learner.rollouts.close()
 
 

@@ -24,7 +24,7 @@ from ros_rl.errors import UserError
 from ros_rl.learning import workers
 from ros_rl.learning.command import run_command
 from ros_rl.learning.objectives.frame import RolloutBatch, padded, spread
-from ros_rl.learning.objectives.ratio import Aggregation, clipped_surrogate, denominator, group_advantage
+from ros_rl.learning.objectives.ratio import clipped_surrogate, denominator, group_advantage
 from ros_rl.learning.token_checkpoint import read_training, write_training
 from ros_rl.learning.token_rollout import Request, TokenWorld, Trace, run_requests
 from ros_rl.policies.bundle import Bundle, load_bundle, save_bundle
@@ -60,8 +60,8 @@ class GrpoArgs:
     """How far it may rise above 1."""
     temperature: float = 1.0
     """At which tokens are sampled."""
-    aggregation: Aggregation = "token_mean"
-    """token_mean, row_mean or constant."""
+    aggregation: Literal["token_mean", "row_mean"] = "token_mean"
+    """Over all tokens, or over episodes of the means of their tokens."""
     divide_by_std: bool = True
     """Whether advantages are divided by the group's deviation."""
     kl: float = 0.0
@@ -223,11 +223,12 @@ class Grpo:
         return batch, decisions, level, None if weight is None else weight[live], figures
 
     def learn(self, batch: RolloutBatch, decisions: "Decisions", level: torch.Tensor, weight: torch.Tensor | None) -> dict[str, Any]:
-        """Takes the iteration's updates; returns figures, the first update's under their own names."""
+        """Takes the iteration's updates; returns figures of the last update, and of the first under names of their own."""
         args, device = self.args, self.model.network.device
         if self.reference is not None and len(batch):
-            batch = _with_reference(batch, self._reference_log_probs(batch, decisions))
-        figures: dict[str, Any] = {}
+            batch = replace(batch, logp_ref=self._reference_log_probs(batch, decisions))
+        first: dict[str, float] = {}
+        last: dict[str, float] = {}
         for epoch in range(args.epochs):
             draw = np.random.default_rng([args.seed, self.rank[0], self.iteration, epoch, 1])
             parts = group_parts(batch.group, args.minibatches, draw)
@@ -239,9 +240,10 @@ class Grpo:
                 if not np.isfinite(stats["gradient_norm"]):
                     raise UserError(f"GRPO diverged in iteration {self.iteration}: its gradient is not finite")
                 self.optimiser.step()
-                if not figures:
-                    figures = {f"first_{name}": stats[name] for name in ("log_ratio_max", "clipped_share") if name in stats}
-        return figures | stats
+                if len(rows):  # a part without rows only keeps step with other processes
+                    first = first or {f"first_{name}": stats[name] for name in ("log_ratio_max", "clipped_share")}
+                    last = stats
+        return first | last
 
     def _backward(
         self,
@@ -423,10 +425,6 @@ def group_parts(group: torch.Tensor, count: int, draw: np.random.Generator) -> l
     return [torch.isin(group, torch.from_numpy(part)).nonzero()[:, 0] for part in np.array_split(names, count)]
 
 
-def _with_reference(batch: RolloutBatch, reference: torch.Tensor) -> RolloutBatch:
-    return replace(batch, logp_ref=reference)
-
-
 def _copy_of(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in weights.items()}
 
@@ -447,8 +445,6 @@ def _check(args: GrpoArgs) -> None:
     for name in ("iterations", "groups", "epochs", "minibatches", "chunk", "copies"):
         if getattr(args, name) < 1:
             raise UserError(f"{name} must be 1 or more, got {getattr(args, name)}")
-    if args.aggregation == "constant":
-        raise UserError("aggregation 'constant' has no length here; use token_mean or row_mean")
 
 
 @dataclass

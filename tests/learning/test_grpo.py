@@ -42,6 +42,16 @@ def test_ratios_are_1_at_the_first_update_and_not_after_it(task, decoding):
     learner.rollouts.close()
 
 
+def test_figures_are_those_of_updates_that_had_rows(task):
+    """One group in two parts: one of them is empty, whichever comes first."""
+    for seed in range(3):
+        learner = Grpo(make_model(), [task], replace(ARGS, groups=1, minibatches=2, seed=seed))
+        batch, decisions, level, weight, _ = learner.prepare(with_outcomes(learner.sample()))
+        learnt = learner.learn(batch, decisions, level, weight)
+        assert learnt["gradient_norm"] > 0 and learnt["log_ratio_max"] > 1e-6 and learnt["first_log_ratio_max"] < 1e-5
+        learner.rollouts.close()
+
+
 def test_the_gradient_does_not_depend_on_how_many_decisions_pass_together(task):
     gradients = []
     for chunk in (3, 1000):

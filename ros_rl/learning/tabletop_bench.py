@@ -33,6 +33,7 @@ class Players:
 
     Attributes:
         spec: the robot.
+        digest: of the policy's weights, where its bundle says so.
     """
 
     def __init__(self, robot: str = "arm", policy: str = ""):
@@ -48,6 +49,7 @@ class Players:
         bundle = load_bundle(policy) if policy else None
         self._policy = None if bundle is None else PolicyRunner(load_policy(bundle, self.spec))
         self._cameras = () if bundle is None else bundle.spec.cameras
+        self.digest = "" if bundle is None else str(bundle.metrics.get("digest", ""))
         self._robots: dict[str, GuardedRobot] = {}
         self._runners: dict[str, PolicyRunner] = {}
 

@@ -61,9 +61,7 @@ class LeRobotPolicy:
             raise UserError(f"{settings.folder}: gives {width} numbers, the bundle commands {len(self.spec.joint_names)} joints")
         reads = getattr(self._policy.config, "n_obs_steps", 1)
         if reads > 1 and self.spec.chunk > 1:
-            raise UserError(
-                f"{settings.folder}: reads {reads} observations in a row; the bundle's chunk must be 1, not {self.spec.chunk}"
-            )
+            raise UserError(f"{settings.folder}: reads {reads} observations in a row; the bundle's chunk must be 1, not {self.spec.chunk}")
         self.reset(0, "")
 
     def reset(self, seed: int, instruction: str) -> None:

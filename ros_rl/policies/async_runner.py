@@ -84,16 +84,18 @@ class AsyncRunner:
         self._taken: _Taken | None = None
 
     def close(self) -> None:
-        """Waits for the question on its way, and has the policy give back what it holds outside of this process.
+        """Ends the thread, and has the policy give back what it holds outside of this process.
 
-        The next observation is the first of a new episode, and takes all of it anew.
+        A policy that cannot be interrupted is waited for. The next observation is the first of a new episode, and takes all of it anew.
         """
         self.restart()
+        if isinstance(self.policy, ClosingPolicy):
+            self.policy.close()
         if self._thread is not None:
             self._thread.shutdown(cancel_futures=True)
             self._thread = None
         if isinstance(self.policy, ClosingPolicy):
-            self.policy.close()
+            self.policy.close()  # the thread may have been about to connect
 
     def report(self) -> dict[str, Any]:
         """Returns the counts and the slowest recent answer, s."""

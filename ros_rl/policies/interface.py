@@ -88,4 +88,4 @@ class ClosingPolicy(Policy, Protocol):
     """A policy that holds something outside of this process, such as a connection."""
 
     def close(self) -> None:
-        """Gives it back; the next question takes it anew."""
+        """Gives it back; the next question takes it anew. A thread that waits for an answer gets an exception."""

@@ -18,7 +18,7 @@ from ros_rl.policies.wire import LARGEST, VERSION, chunk_of, observation_message
 from ros_rl.robots.spec import RobotSpec
 
 _LONGEST = 600.0  # s that an answer may take
-_PATIENCE = 5.0  # s to wait for a server when a policy is loaded
+_PATIENCE = 5.0  # s to wait for a connection
 
 
 @pydantic.dataclasses.dataclass(config=STRICT)
@@ -79,10 +79,13 @@ class RemotePolicy:
         return {f"remote_{name}": float(value) for name, value in self.counts.items()}
 
     def close(self) -> None:
-        """Ends the connection, so that the server is free for another robot; the next question connects anew."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        """Ends the connection, so that the server is free for another robot; the next question connects anew.
+
+        A question that another thread has asked fails then with `PolicyUnavailable`.
+        """
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def _connect(self, deadline: float) -> None:
         self._connection, spec = _connected(self._settings.url, deadline)
@@ -98,11 +101,13 @@ class RemotePolicy:
     def _ask(self, message: dict[str, Any], deadline: float) -> dict[str, Any]:
         self._asked += 1
         self.counts["asked"] += 1
-        assert self._connection is not None
+        connection = self._connection
+        if connection is None:
+            raise PolicyUnavailable(f"the connection to {self._settings.url} was closed")
         try:
-            self._connection.send(pack({**message, "id": self._asked}))
+            connection.send(pack({**message, "id": self._asked}))
             while True:
-                reply = unpack(self._connection.recv(timeout=max(0.0, deadline - time.monotonic())))
+                reply = unpack(connection.recv(timeout=max(0.0, deadline - time.monotonic())))
                 if reply.get("id", self._asked) == self._asked:
                     break
                 self.counts["stale"] += 1
@@ -153,7 +158,7 @@ def _split(url: str) -> tuple[str, dict[str, float]]:
 
 def _connected(url: str, deadline: float) -> tuple[ClientConnection, PolicySpec]:
     """Connects; returns the connection and the spec of the policy that is served. No connection is left behind by what it raises."""
-    left = max(0.05, deadline - time.monotonic())
+    left = min(_PATIENCE, max(0.05, deadline - time.monotonic()))
     try:
         connection = connect(url, open_timeout=left, max_size=LARGEST, compression=None, close_timeout=0.5, proxy=None)
     except (OSError, WebSocketException, ValueError) as error:

@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from ros_rl.errors import RobotFault, UserError
-from ros_rl.learning.bc import BcArgs, Cloner, Evaluate, Train, cloning_loss, main, new_model, schedule
+from ros_rl.errors import UserError
+from ros_rl.learning.bc import BcArgs, Cloner, Train, cloning_loss, main, new_model, schedule
 from ros_rl.learning.demonstrations import Demonstrations, Episode, Sampling, Source
-from ros_rl.learning.grpo import Run
-from ros_rl.learning.grpo import main as grpo_main
 from ros_rl.policies.bundle import load_bundle
 from ros_rl.policies.embedded_vla import EmbeddedConfig
 from ros_rl.policies.vla import VlaModel, digest
@@ -172,18 +170,6 @@ def test_bad_words_are_one_line_before_anything_is_collected_or_trained(tmp_path
     for word in ("--decoding", "--language"):
         with pytest.raises(SystemExit):
             main([*train, word, "foo"])
-
-
-@pytest.mark.parametrize(("raised", "code"), [(RobotFault("the simulation diverged"), 1), (KeyboardInterrupt(), 130)])
-def test_a_fault_and_an_interrupt_end_with_a_line(monkeypatch, capsys, raised, code):
-    def run(self):
-        raise raised
-
-    monkeypatch.setattr(Evaluate, "run", run)
-    monkeypatch.setattr(Run, "run", run)
-    assert main(["evaluate", "x", "--tasks", "push_button"]) == code
-    assert grpo_main(["--policy", "x", "--out", "y"]) == code
-    assert capsys.readouterr().err.count("\n") == 2
 
 
 def test_what_is_trained_on_is_never_what_is_judged_by():

@@ -208,7 +208,7 @@ def test_a_closed_runner_begins_anew(make):
     play(runner, 0.0)
     assert play(runner, 0.01) == 0.0
     runner.close()
-    assert policy.closed == 1
+    assert policy.closed >= 1
     assert play(runner, 0.02) is None and play(runner, 0.03) == 0.0 and runner.episode == 1
 
 

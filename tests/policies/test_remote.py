@@ -10,6 +10,7 @@ from websockets.sync.server import serve
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import ActionChunk, Observation
 from ros_rl.policies.actors import load_policy
+from ros_rl.policies.async_runner import AsyncRunner
 from ros_rl.policies.bundle import load_bundle
 from ros_rl.policies.interface import ObservationKey, PolicySpec, PolicyUnavailable
 from ros_rl.policies.policy_server import PolicyServer
@@ -32,6 +33,7 @@ class Echo:
 
     def __init__(self, spec=SPEC):
         self.spec, self.seen, self.resets, self.seed = spec, [], [], 0
+        self.asked = threading.Semaphore(0)
         self.wait = threading.Event()
         self.wait.set()
 
@@ -42,6 +44,7 @@ class Echo:
             raise UserError("it cannot fly")
 
     def act(self, observation):
+        self.asked.release()
         self.wait.wait(30)
         self.seen.append(observation)
         values = np.repeat(observation.joint_position[None, :8] + self.seed, 3, axis=0)
@@ -169,6 +172,20 @@ def test_a_server_that_greets_wrongly_or_not_at_all_is_left_alone(hello, monkeyp
         assert ended.wait(30)
         server.shutdown()
         thread.join()
+
+
+def test_closing_does_not_wait_for_an_answer(served):
+    """The server says nothing for 30 s, and the timeout is far longer: an answer that is waited for would come late, but be counted."""
+    policy, server = served
+    remote = ask(server.url, 600.0)
+    runner = AsyncRunner(remote)
+    policy.wait.clear()
+    runner.command(see(0.0).told(np.zeros(3), "put it down"))
+    assert policy.asked.acquire(timeout=30)
+    asked = runner._asked.answer
+    runner.close()
+    assert isinstance(asked.exception(timeout=0), PolicyUnavailable) and not policy.seen
+    policy.wait.set()
 
 
 def test_late_answers_are_discarded(served):

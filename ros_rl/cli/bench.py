@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import tempfile
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -356,7 +357,7 @@ class BenchTabletop:
     episodes: int = 50
     """Episodes of each task in each split, spread over its variants and instructions."""
     policy: str = ""
-    """Bundle to play, by name or path; empty: the expert that each task names."""
+    """Bundle to play, by name, path or ws://host:port; empty: the expert that each task names. Its cameras take images."""
     json: bool = False
     """Print JSON."""
     out: Path | None = None
@@ -370,18 +371,19 @@ class BenchTabletop:
             raise UserError(f"--episodes must be from 1 to 10000, got {self.episodes}")
         rows = rows_of(_words(self.splits), _words(self.tasks))
         result: dict[str, Any] = {"policy": self.policy or "scripted experts", "episodes": self.episodes, "rows": []}
-        if self.out is not None:
-            _check_writable(self.out)
-            result["rows"] = _measured(self.out, result)
-        done = {(row["split"], row["task"]) for row in result["rows"]}
-        missing = [row for row in rows if (row.split, row.task) not in done]
-        players = Players(policy=self.policy)
-        with tqdm(total=len(missing) * self.episodes, unit="episode", disable=None) as bar:
-            for row in missing:
-                result["rows"].append(measure(players, row, self.episodes, bar.update))
-                if self.out is not None:
-                    write_atomically(self.out, (json.dumps(result, indent=1) + "\n").encode())
-        players.close()
+        with closing(Players(policy=self.policy)) as players:
+            if players.digest:
+                result["digest"] = players.digest
+            if self.out is not None:
+                _check_writable(self.out)
+                result["rows"] = _measured(self.out, result)
+            done = {(row["split"], row["task"]) for row in result["rows"]}
+            missing = [row for row in rows if (row.split, row.task) not in done]
+            with tqdm(total=len(missing) * self.episodes, unit="episode", disable=None) as bar:
+                for row in missing:
+                    result["rows"].append(measure(players, row, self.episodes, bar.update))
+                    if self.out is not None:
+                        write_atomically(self.out, (json.dumps(result, indent=1) + "\n").encode())
         if self.json:
             print(json.dumps(result))
             return 0
@@ -397,7 +399,7 @@ def _measured(out: Path, like: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns the rows that an earlier run left in a file.
 
     Raises:
-        UserError: the file is of another kind, or of another policy or number of episodes.
+        UserError: the file is of another kind, or of another policy, other weights or another number of episodes.
     """
     if not out.exists():
         return []
@@ -409,6 +411,8 @@ def _measured(out: Path, like: dict[str, Any]) -> list[dict[str, Any]]:
         raise UserError(f"--out {out} is there and does not hold figures of this bench; name another file") from None
     if given != {key: like[key] for key in given}:
         raise UserError(f"--out {out} holds figures of {given['episodes']} episodes with {given['policy']}; name another file")
+    if found.get("digest") != like.get("digest"):
+        raise UserError(f"--out {out} holds figures of {given['policy']} with other weights; name another file")
     return rows
 
 

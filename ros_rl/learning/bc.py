@@ -12,31 +12,30 @@ import sys
 import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 import tyro
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import nn
 from tqdm import tqdm
 
 from ros_rl.data.dataset import Dataset
-from ros_rl.errors import UserError
+from ros_rl.errors import UserError, unknown
 from ros_rl.learning import workers
-from ros_rl.learning.demonstrations import Demonstrations, Sampling, collect, from_dataset
+from ros_rl.learning.command import run_command
+from ros_rl.learning.demonstrations import Demonstrations, Sampling, Source, collect, from_dataset
+from ros_rl.learning.token_checkpoint import read_training, write_training
 from ros_rl.learning.token_rollout import Request, TokenWorld, run_requests
-from ros_rl.paths import write_atomically
 from ros_rl.policies.action_tokens import BINS, Ranges, relative_to
 from ros_rl.policies.bundle import load_bundle, save_bundle
 from ros_rl.policies.embedded_vla import EmbeddedConfig
 from ros_rl.policies.language import vocabulary
-from ros_rl.policies.token_network import Inputs
-from ros_rl.policies.vla import Parameters, VlaModel, digest, own_weights, spec_for
+from ros_rl.policies.token_network import Decoding, Inputs
+from ros_rl.policies.vla import Parameters, VlaModel, digest, spec_for
 from ros_rl.policies.vla_backbone import BackboneConfig
-from ros_rl.robots.spec import RobotSpec, load_robot
-from ros_rl.sim.build import build
+from ros_rl.robots.spec import load_robot
+from ros_rl.sim.tabletop import JUDGING_SEEDS, TRAINING_SEEDS, training_tasks
 from ros_rl.sim.task import Task, load_task
 
 
@@ -74,6 +73,9 @@ class Cloner:
             args: settings.
             rank: number of this process.
         """
+        for name in ("steps", "batch"):
+            if getattr(args, name) < 1:
+                raise UserError(f"{name} must be 1 or more, got {getattr(args, name)}")
         self.model, self.data, self.args, self.rank = model, data, args, rank
         self.step = 0
         joints = len(model.spec.joint_names)
@@ -124,40 +126,20 @@ class Cloner:
 
     def save(self, path: Path) -> None:
         """Writes weights, optimiser and step."""
-        tensors = {f"network.{name}": value.detach().cpu().contiguous() for name, value in own_weights(self.model.network).items()}
-        for index, moments in self.optimiser.state_dict()["state"].items():
-            tensors |= {f"adam.{index}.{name}": value.cpu().contiguous() for name, value in moments.items()}
-        write_atomically(path, save(tensors, {"step": str(self.step), "args": json.dumps(asdict(self.args))}))
+        write_training(path, self.model.network, self.optimiser, self._what, {"step": self.step})
 
     def load(self, path: Path) -> None:
         """Goes on from what `save` wrote.
 
         Raises:
-            UserError: the file is damaged, or of a training with other settings.
+            UserError: the file is damaged, or of a training with other settings, demonstrations, ranges or network.
         """
-        try:
-            with safe_open(path, framework="pt") as file:
-                said = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
-            step, args = int(said["step"]), json.loads(said["args"])
-        except (SafetensorError, OSError, KeyError, ValueError) as error:
-            raise UserError(f"{path}: damaged checkpoint ({error}); delete it to train from the start") from None
-        differing = [name for name, value in asdict(self.args).items() if args.get(name) != value]
-        if differing:
-            name = differing[0]
-            raise UserError(
-                f"{path}: is of a training with {name}={args.get(name)}, not {asdict(self.args)[name]}; delete it to start over"
-            )
-        self.step = step
-        with torch.no_grad():
-            for name, value in own_weights(self.model.network).items():
-                value.copy_(tensors[f"network.{name}"])
-        moments: dict[int, dict[str, torch.Tensor]] = {}
-        for key, value in tensors.items():
-            if key.startswith("adam."):
-                _, index, name = key.split(".")
-                moments.setdefault(int(index), {})[name] = value
-        self.optimiser.load_state_dict({"state": moments, "param_groups": self.optimiser.state_dict()["param_groups"]})
+        counters, _ = read_training(path, self.model.network, self.optimiser, self._what)
+        self.step = counters["step"]
+
+    @property
+    def _what(self) -> dict[str, Any]:
+        return {**asdict(self.args), "demonstrations": self.data.digest(), "model": self.model.meaning()}
 
 
 def cloning_loss(logits: torch.Tensor, tokens: torch.Tensor, smoothing: float) -> torch.Tensor:
@@ -184,22 +166,21 @@ def schedule(step: int, steps: int) -> float:
     return 0.01 + 0.99 * 0.5 * (1 + float(np.cos(np.pi * (step - warm) / max(1, steps - warm))))
 
 
-def new_model(robot: RobotSpec, sizes: dict[str, tuple[int, int]], sampling: Sampling, data: Demonstrations, network: Any) -> VlaModel:
+def new_model(source: Source, data: Demonstrations, network: EmbeddedConfig | BackboneConfig) -> VlaModel:
     """Makes a model for demonstrations: ranges are those of the data; all joints but the gripper's are coded as offsets.
 
     Args:
-        robot: that is commanded.
-        sizes: (height, width) of the images that the policy will get from each camera.
-        sampling: of the demonstrations.
+        source: of the demonstrations.
         data: them.
-        network: an `EmbeddedConfig` or a `BackboneConfig`.
+        network: its shape.
     """
+    robot, sampling = load_robot(source.robot), source.sampling
     gripper = robot.gripper.joint if robot.gripper else None
     relative = [name for name in robot.joint_names if name != gripper]
     kind = "embedded" if isinstance(network, EmbeddedConfig) else "backbone"
-    settings = Parameters(sampling.ticks, sampling.period, relative, **{kind: network})
+    settings = Parameters(sampling.ticks, sampling.period, relative, **{kind: network})  # type: ignore[arg-type]
     offsets = relative_to(data.waypoints, data.position[:, : len(robot.joints)], np.array([name in relative for name in robot.joint_names]))
-    spec = spec_for(robot, sizes, sampling.ticks, sampling.period)
+    spec = spec_for(robot, source.sizes, sampling.ticks, sampling.period)
     return VlaModel.new(spec, settings, Ranges.of(robot.measured_names, data.position), Ranges.of(robot.joint_names, offsets))
 
 
@@ -208,7 +189,7 @@ class Collect:
     """Makes demonstrations of tasks by their experts."""
 
     tasks: Annotated[tuple[str, ...], tyro.conf.Positional]
-    """Names of tasks, or paths of task files."""
+    """Names of tasks, or paths of task files; one of the tabletop suite without a variant is all its variants for training."""
     folder: Path
     """Where they go."""
     robot: str | None = None
@@ -216,25 +197,28 @@ class Collect:
     cameras: tuple[str, ...] = ("overhead", "wrist")
     """Cameras, of the robot or the scene."""
     image: int = 64
-    """Height and width to which images are scaled."""
+    """Height and width to which images are scaled, a multiple of 16."""
     ticks: int = 5
     """Waypoints in a chunk."""
     period: float = 0.1
     """s from one waypoint to the next."""
     episodes: int = 400
-    """Of each task."""
-    first_seed: int = 1_000_000
-    """Seeds from here on; evaluations use seeds from 0."""
+    """Of each task, and of each of its variants."""
+    first_seed: int = 0
+    """Seeds from here on; those of training are below 1,000,000."""
 
     def run(self) -> None:
         """Collects."""
+        seeds = range(self.first_seed, self.first_seed + self.episodes)
+        if self.episodes < 1 or seeds.start not in TRAINING_SEEDS or seeds[-1] not in TRAINING_SEEDS:
+            raise UserError(
+                f"episodes must be 1 or more, with seeds from 0 to {TRAINING_SEEDS[-1]}, got {self.episodes} from {seeds.start} on"
+            )
         sampling = Sampling(self.cameras, (self.image, self.image), self.ticks, self.period)
-        for name in self.tasks:
-            task = load_task(name, self.robot)
+        for task in [task for name in self.tasks for task in training_tasks(name, self.robot)]:
             with tqdm(total=self.episodes, desc=task.name, disable=None) as bar:
-                made = collect(task, range(self.first_seed, self.first_seed + self.episodes), sampling, self.folder, bar.update)
+                made = collect(task, seeds, sampling, self.folder, bar.update)
             print(f"{task.name}: {made} demonstrations of {self.episodes}")
-        write_atomically(self.folder / "robot.json", json.dumps(_seen_by(load_task(self.tasks[0], self.robot), self.cameras)).encode())
 
 
 @dataclass
@@ -247,16 +231,14 @@ class Train:
     """Where the bundle goes; its checkpoint lies beside it."""
     bc: BcArgs = field(default_factory=BcArgs)
     """Settings."""
-    decoding: str = "parallel"
+    decoding: Decoding = "parallel"
     """parallel or autoregressive."""
-    language: str = "words"
+    language: Literal["words", "sentence"] = "words"
     """words (a vocabulary) or sentence (a frozen sentence encoder)."""
     backbone: str = ""
     """Folder of a large model; empty: the small one is trained from scratch."""
     lora: int = 16
     """Rank of the adapters on a large model; 0: train all of it."""
-    task: str = ""
-    """For a dataset: a task that says which robot and scene it is of."""
     cameras: tuple[str, ...] = ()
     """For a dataset: its cameras; none named: all."""
     image: int = 64
@@ -269,11 +251,13 @@ class Train:
     def run(self) -> None:
         """Trains."""
         rank, _ = workers.join()
-        robot, sizes, sampling, data = self._data()
+        if self.lora < 0:
+            raise UserError(f"lora must be 0 or more, got {self.lora}")
+        source, data = self._data()
         torch.manual_seed(self.bc.seed)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            model = new_model(robot, sizes, sampling, data, self._network(sampling, data))
+            model = new_model(source, data, self._network(source.sampling, data))
         for warning in caught:
             if issubclass(warning.category, UserWarning):
                 print(f"warning: {warning.message}", file=sys.stderr)
@@ -287,29 +271,33 @@ class Train:
             save_bundle(self.out, model.to_bundle(self.out.name, "bc", training, {"digest": digest(model.network)}))
             print(f"wrote {self.out}")
 
-    def _network(self, sampling: Sampling, data: Demonstrations) -> Any:
+    def _network(self, sampling: Sampling, data: Demonstrations) -> EmbeddedConfig | BackboneConfig:
         if self.backbone:
-            return BackboneConfig(self.backbone, self.lora, self.decoding)  # type: ignore[arg-type]
+            return BackboneConfig(self.backbone, list(sampling.image), self.lora, self.decoding)
         words = vocabulary(set(data.instructions)) if self.language == "words" else []
-        return EmbeddedConfig(list(sampling.image), self.language, words, self.decoding)  # type: ignore[arg-type]
+        return EmbeddedConfig(list(sampling.image), self.language, words, self.decoding)
 
-    def _data(self) -> tuple[RobotSpec, dict[str, tuple[int, int]], Sampling, Demonstrations]:
+    def _data(self) -> tuple[Source, Demonstrations]:
         if (self.demos / "meta/info.json").is_file():
             dataset = Dataset.open(self.demos)
-            robot = load_robot(dataset.spec.robot)
-            sizes = {name: size for name, size in dataset.spec.cameras if not self.cameras or name in self.cameras}
+            known = dict(dataset.spec.cameras)
+            for name in self.cameras:
+                if name not in known:
+                    raise unknown(f"camera in {self.demos}", name, known)
+            sizes = {name: known[name] for name in self.cameras or known}
             sampling = Sampling(tuple(sizes), (self.image, self.image), self.ticks, self.period)
-            return robot, sizes, sampling, Demonstrations.of(from_dataset(dataset, sampling, robot))
+            episodes = from_dataset(dataset, sampling, load_robot(dataset.spec.robot))
+            return Source(dataset.spec.robot, sizes, sampling), Demonstrations.of(episodes)
         data = Demonstrations.load(self.demos)
-        said = json.loads((self.demos / "sampling.json").read_text())
-        seen = json.loads((self.demos / "robot.json").read_text())
-        sampling = Sampling(tuple(said["cameras"]), tuple(said["image"]), said["ticks"], said["period"])
-        return load_robot(seen["robot"]), {name: tuple(size) for name, size in seen["cameras"].items()}, sampling, data
+        return Source.of(self.demos), data
 
 
 @dataclass
 class Evaluate:
-    """Measures how often a policy does tasks, from the seeds 0, 1, … on, and prints it as JSON."""
+    """Measures how often a policy does tasks, from initial states that no training has, and prints it as JSON.
+
+    In the splits of the tabletop suite `ros-rl bench tabletop --policy` measures it.
+    """
 
     policy: Annotated[Path, tyro.conf.Positional]
     """The bundle."""
@@ -324,12 +312,17 @@ class Evaluate:
 
     def run(self) -> None:
         """Evaluates."""
+        if not (1 <= self.episodes <= len(JUDGING_SEEDS) and self.copies >= 1 and self.temperature >= 0):
+            raise UserError(
+                f"episodes must be from 1 to {len(JUDGING_SEEDS)}, copies 1 or more and temperature not negative, "
+                f"got {self.episodes}, {self.copies} and {self.temperature:g}"
+            )
         model = VlaModel.from_bundle(load_bundle(self.policy))
         model.network.to(workers.device())
         found = {}
         for name in self.tasks:
             task = load_task(name, model.spec.robot)
-            found[task.name] = success_rate(model, task, range(self.episodes), self.copies, self.temperature)
+            found[task.name] = success_rate(model, task, JUDGING_SEEDS[: self.episodes], self.copies, self.temperature)
         print(json.dumps(found))
 
 
@@ -360,20 +353,9 @@ def train(cloner: Cloner, checkpoint: Path, show: bool = True, every: int = 500)
     return figures
 
 
-def _seen_by(task: Task, cameras: tuple[str, ...]) -> dict[str, Any]:
-    """Says which robot demonstrates and how large its images are."""
-    known = build(load_robot(task.robot), task.scene).cameras
-    return {"robot": task.robot, "cameras": {name: [known[name].height, known[name].width] for name in cameras}}
-
-
 def main(words: list[str] | None = None) -> int:
     """Runs the command; returns the exit code."""
-    try:
-        tyro.extras.subcommand_cli_from_dict({"collect": Collect, "train": Train, "evaluate": Evaluate}, args=words).run()
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+    return run_command(lambda: tyro.extras.subcommand_cli_from_dict({"collect": Collect, "train": Train, "evaluate": Evaluate}, args=words))
 
 
 if __name__ == "__main__":

@@ -3,13 +3,14 @@
 At every waypoint's time there is a sample: images, measured joints, instruction, and the targets of the waypoints that follow.
 """
 
+import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
@@ -18,15 +19,21 @@ from ros_rl.data.dataset import Dataset
 from ros_rl.data.features import CAMERA_PREFIX
 from ros_rl.errors import UserError, unknown
 from ros_rl.hardware.guard import Guard, GuardedRobot
+from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.hardware.mujoco import MujocoRobot
+from ros_rl.learning.rollout import run_episode
 from ros_rl.paths import write_atomically
 from ros_rl.policies.actors import load_policy
+from ros_rl.policies.interface import Policy
 from ros_rl.policies.runner import PolicyRunner
+from ros_rl.policies.vla import scaled, spec_for
 from ros_rl.robots.spec import RobotSpec, load_robot
+from ros_rl.safety.interface import PassThrough
+from ros_rl.safety.stage import SafetyStage
 from ros_rl.sim.camera import CameraRenderer
 from ros_rl.sim.task import Task, TaskMonitor
 
-_VERSION = "1"
+_SOURCE = "source.json"
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,67 @@ class Sampling:
     image: tuple[int, int]
     ticks: int
     period: float
+
+    def __post_init__(self) -> None:
+        """Refuses numbers that no policy could be trained with.
+
+        Raises:
+            UserError: names what and what would be right.
+        """
+        if not self.cameras:
+            raise UserError("no camera is named; a policy reads at least one")
+        if self.ticks < 1:
+            raise UserError(f"ticks must be 1 or more, got {self.ticks}")
+        if any(size < 16 or size % 16 for size in self.image):
+            raise UserError(f"image must be a multiple of 16, got {self.image[0]}")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What the demonstrations of a folder are of.
+
+    Attributes:
+        robot: name of the robot.
+        sizes: camera to height and width of its images, before they are scaled.
+        sampling: how episodes are cut.
+    """
+
+    robot: str
+    sizes: dict[str, tuple[int, int]]
+    sampling: Sampling
+
+    def mark(self, folder: Path) -> None:
+        """Writes this into a folder.
+
+        Raises:
+            UserError: demonstrations of another kind are there.
+        """
+        path = folder / _SOURCE
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, (json.dumps(asdict(self)) + "\n").encode())
+        found = Source.of(folder)
+        mine, theirs = ({"robot": source.robot, "sizes": source.sizes, **asdict(source.sampling)} for source in (self, found))
+        if differing := [name for name in mine if mine[name] != theirs[name]]:
+            name = differing[0]
+            raise UserError(f"{folder}: holds demonstrations with {name} {theirs[name]}, not {mine[name]}; name another folder")
+
+    @classmethod
+    def of(cls, folder: Path) -> "Source":
+        """Reads what `mark` wrote.
+
+        Raises:
+            UserError: it is missing or damaged.
+        """
+        try:
+            said = json.loads((folder / _SOURCE).read_text(encoding="utf-8"))
+            sampling = said["sampling"]
+            cut = Sampling(tuple(sampling["cameras"]), tuple(sampling["image"]), int(sampling["ticks"]), float(sampling["period"]))
+            return cls(str(said["robot"]), {name: (int(size[0]), int(size[1])) for name, size in said["sizes"].items()}, cut)
+        except OSError:
+            raise UserError(f"{folder}: lacks {_SOURCE}, which says what its demonstrations are of; collect them anew") from None
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise UserError(f"{folder / _SOURCE}: is damaged ({error}); collect the demonstrations anew") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +133,7 @@ class Episode:
     def save(self, path: Path) -> None:
         """Writes a file."""
         tensors = {"images": self.images, "position": self.position.astype(np.float32), "waypoints": self.waypoints.astype(np.float32)}
-        write_atomically(path, save(tensors, {"instruction": self.instruction, "version": _VERSION}))
+        write_atomically(path, save(tensors, {"instruction": self.instruction}))
 
     @classmethod
     def load(cls, path: Path) -> "Episode":
@@ -92,44 +160,80 @@ def waypoints_after(commands: np.ndarray, rows: int, ticks: int) -> np.ndarray:
     return commands[chosen]
 
 
-def demonstrate(robot: GuardedRobot, simulation: MujocoRobot, runner: PolicyRunner, task: Task, seed: int, sampling: Sampling) -> Any:
-    """Runs a policy for one episode.
+class _Watched(PolicyRunner):
+    """Plays a policy, and looks through cameras at the samples' times.
 
-    Args:
-        robot: the simulation behind its guard.
-        simulation: which is looked at by the cameras.
-        runner: plays the expert.
-        task: that is done.
-        seed: of the initial state.
-        sampling: what is kept.
-
-    Returns:
-        the episode, or None if the task was not done.
+    Attributes:
+        images: of each sample so far, (cameras, height, width, 3).
+        positions: of the measured joints, (s,).
     """
-    spec = simulation.spec
-    rows = round(sampling.period * spec.control_rate)
-    monitor = TaskMonitor(task, spec)
-    renderer = CameraRenderer(simulation.model)
-    runner.restart()
-    robot.reset(seed)
-    images, positions, commands = [], [], []
-    try:
-        for tick in range(round(task.time_limit * spec.control_rate) + 1):
-            observation = robot.read()
-            state = monitor.update(observation)
-            if state.done:
-                break
-            if tick % rows == 0:
-                seen = [renderer.render(simulation.data, name) for name in sampling.cameras]
-                images.append(np.stack([scaled(image, sampling.image) for image in seen]))
-                positions.append(observation.joint_position)
-            commands.append(robot.write(runner.command(observation)).in_order_of(spec))
-            robot.step()
-    finally:
-        renderer.close()
-    if not state.success:
-        return None
-    return Episode(task.instruction, np.stack(images), np.stack(positions), waypoints_after(np.stack(commands), rows, sampling.ticks))
+
+    def __init__(self, policy: Policy, simulation: MujocoRobot, sampling: Sampling):
+        super().__init__(policy)
+        self._simulation, self._sampling = simulation, sampling
+        self._renderer = CameraRenderer(simulation.model)
+        self._rows = round(sampling.period * simulation.spec.control_rate)
+
+    def restart(self) -> None:
+        """Makes the next observation the first of a new episode."""
+        super().restart()
+        self._tick = 0
+        self.images: list[np.ndarray] = []
+        self.positions: list[np.ndarray] = []
+
+    def command(self, observation: Observation) -> JointCommand:
+        """Returns the command for `observation`."""
+        if self._tick % self._rows == 0:
+            seen = [self._renderer.render(self._simulation.data, name) for name in self._sampling.cameras]
+            self.images.append(np.stack([scaled(image, self._sampling.image) for image in seen]))
+            self.positions.append(observation.joint_position)
+        self._tick += 1
+        return super().command(observation)
+
+    def close(self) -> None:
+        """Frees the renderer and closes the policy."""
+        self._renderer.close()
+        super().close()
+
+
+class Demonstrator:
+    """Does a task by its own policy."""
+
+    def __init__(self, task: Task, sampling: Sampling):
+        """Prepares the simulation.
+
+        Raises:
+            UserError: there is no such camera, or the sampling does not fit the robot.
+        """
+        self.task, self.sampling, self.spec = task, sampling, load_robot(task.robot)
+        simulation = MujocoRobot(self.spec, task)
+        known = simulation.model.cameras
+        for name in sampling.cameras:
+            if name not in known:
+                raise unknown("camera", name, known)
+        self.source = Source(task.robot, {name: (known[name].height, known[name].width) for name in sampling.cameras}, sampling)
+        spec_for(self.spec, self.source.sizes, sampling.ticks, sampling.period)  # a policy of this must be possible
+        self._robot = GuardedRobot(simulation, Guard(self.spec))
+        self._runner = _Watched(load_policy(task.policy, self.spec), simulation, sampling)
+
+    def demonstrate(self, seed: int, instruction: str) -> Episode | None:
+        """Returns the episode from the initial state of a seed, None if the task was not done; it says `instruction`."""
+        commands: list[np.ndarray] = []
+        steps = round(self.task.time_limit * self.spec.control_rate) + 1
+        stage, monitor = SafetyStage(self.spec, PassThrough()), TaskMonitor(self.task, self.spec)
+        runner, sampling = self._runner, self.sampling
+        state = run_episode(
+            self._robot, runner, stage, seed, steps, monitor, lambda step: commands.append(step.sent.in_order_of(self.spec))
+        )
+        if state is None or not state.success:
+            return None
+        waypoints = waypoints_after(np.stack(commands), round(sampling.period * self.spec.control_rate), sampling.ticks)
+        return Episode(instruction, np.stack(runner.images), np.stack(runner.positions), waypoints)
+
+    def close(self) -> None:
+        """Frees the simulation."""
+        self._runner.close()
+        self._robot.close()
 
 
 def collect(task: Task, seeds: Iterable[int], sampling: Sampling, folder: Path, update: Callable[[], Any] = lambda: None) -> int:
@@ -141,30 +245,23 @@ def collect(task: Task, seeds: Iterable[int], sampling: Sampling, folder: Path, 
         how many there are now.
 
     Raises:
-        UserError: there is no such camera.
+        UserError: there is no such camera, the sampling does not fit the robot, or the folder holds demonstrations of another kind.
     """
-    robot = load_robot(task.robot)
-    simulation = MujocoRobot(robot, task)
-    for name in sampling.cameras:
-        if name not in simulation.model.cameras:
-            raise unknown("camera", name, simulation.model.cameras)
-    guarded = GuardedRobot(simulation, Guard(robot))
-    runner = PolicyRunner(load_policy(task.policy, robot))
-    folder.mkdir(parents=True, exist_ok=True)
-    _check_sampling(folder, sampling)
     said = (task.instruction, *task.paraphrases)
     made = 0
-    for seed in seeds:
-        path, failed = folder / f"{task.name}-{seed:06d}.safetensors", folder / f"{task.name}-{seed:06d}.failed"
-        if not path.exists() and not failed.exists():
-            episode = demonstrate(guarded, simulation, runner, task, seed, sampling)
-            if episode is None:
-                failed.touch()
-            else:
-                Episode(said[seed % len(said)], episode.images, episode.position, episode.waypoints).save(path)
-        made += path.exists()
-        update()
-    guarded.close()
+    with closing(Demonstrator(task, sampling)) as demonstrator:
+        demonstrator.source.mark(folder)
+        for seed in seeds:
+            name = f"{task.name}-{seed:06d}"
+            path, failed = folder / f"{name}.safetensors", folder / f"{name}.failed"
+            if not path.exists() and not failed.exists():
+                episode = demonstrator.demonstrate(seed, said[seed % len(said)])
+                if episode is None:
+                    failed.touch()
+                else:
+                    episode.save(path)
+            made += path.exists()
+            update()
     return made
 
 
@@ -247,17 +344,10 @@ class Demonstrations:
     def __len__(self) -> int:
         return len(self.instructions)
 
-
-def scaled(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Returns an image (height, width, 3) at another size, by the mean over areas."""
-    return image if image.shape[:2] == size else np.asarray(cv2.resize(image, size[::-1], interpolation=cv2.INTER_AREA))
-
-
-def _check_sampling(folder: Path, sampling: Sampling) -> None:
-    """Writes how a folder's demonstrations are sampled, or refuses to mix them with others."""
-    path = folder / "sampling.json"
-    wanted: Mapping[str, Any] = json.loads(json.dumps(sampling.__dict__))
-    if not path.exists():
-        write_atomically(path, (json.dumps(wanted) + "\n").encode())
-    elif (found := json.loads(path.read_text())) != wanted:
-        raise UserError(f"{folder}: holds demonstrations that are sampled by {found}, not by {wanted}")
+    def digest(self) -> str:
+        """Returns a short name for the samples, the same for equal ones in the same order."""
+        found = hashlib.blake2b(json.dumps(self.instructions).encode(), digest_size=8)
+        for values in (self.images, self.position, self.waypoints):
+            found.update(f"{values.dtype}{values.shape}".encode())
+            found.update(np.ascontiguousarray(values).data)
+        return found.hexdigest()

@@ -17,23 +17,24 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import tyro
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import nn
 from tqdm import tqdm
 
 from ros_rl.errors import UserError
 from ros_rl.learning import workers
+from ros_rl.learning.command import run_command
 from ros_rl.learning.objectives.frame import RolloutBatch, padded, spread
-from ros_rl.learning.objectives.ratio import Aggregation, clipped_surrogate, denominator, group_advantage
+from ros_rl.learning.objectives.ratio import clipped_surrogate, denominator, group_advantage
+from ros_rl.learning.token_checkpoint import read_training, write_training
 from ros_rl.learning.token_rollout import Request, TokenWorld, Trace, run_requests
-from ros_rl.paths import write_atomically
 from ros_rl.policies.bundle import Bundle, load_bundle, save_bundle
 from ros_rl.policies.token_network import Inputs
 from ros_rl.policies.vla import VlaModel, digest, own_weights
 from ros_rl.robots.spec import load_robot
-from ros_rl.sim.task import Task, load_task
+from ros_rl.sim.tabletop import TRAINING_SEEDS, training_tasks
+from ros_rl.sim.task import Task
 
+_MAY_CHANGE = ("iterations", "copies", "scale")  # settings that may be others when a training goes on
 _MOST_DEAD = 20  # iterations in a row without a group that says anything
 
 
@@ -59,8 +60,8 @@ class GrpoArgs:
     """How far it may rise above 1."""
     temperature: float = 1.0
     """At which tokens are sampled."""
-    aggregation: Aggregation = "token_mean"
-    """token_mean, row_mean or constant."""
+    aggregation: Literal["token_mean", "row_mean"] = "token_mean"
+    """Over all tokens, or over episodes of the means of their tokens."""
     divide_by_std: bool = True
     """Whether advantages are divided by the group's deviation."""
     kl: float = 0.0
@@ -156,6 +157,8 @@ class Grpo:
         self.parameters = [value for value in model.network.parameters() if value.requires_grad]
         self.optimiser = torch.optim.AdamW(self.parameters, lr=args.learning_rate, betas=(0.9, 0.95), weight_decay=0.0)
         self.reference = _copy_of(own_weights(model.network)) if args.kl else None
+        same = {name: value for name, value in asdict(args).items() if name not in _MAY_CHANGE}
+        self._what = {**same, "tasks": [task.name for task in tasks], "model": model.meaning(), "start": digest(model.network)}
         self.iteration = 0
         self.ticks = 0
         self._dead = 0
@@ -198,13 +201,12 @@ class Grpo:
         draw = np.random.default_rng([args.seed, self.rank[0], self.iteration, number])
         task = self.tasks[(self.iteration * args.groups + number) % len(self.tasks)]
         world = self.rollouts.worlds[task.name]
-        start = world.starts([int(draw.integers(2_000_000, 2**31))])[0]  # seeds of evaluation and demonstrations are below
+        start = world.starts([int(draw.integers(len(TRAINING_SEEDS)))])[0]
         said = (task.instruction, *task.paraphrases)
         instruction = said[int(draw.integers(len(said)))]
         streams = [(args.seed, self.rank[0], self.iteration, number, row) for row in range(args.group)]
-        before = world.ticks
         found = self.rollouts.run(task.name, [Request(start, instruction, stream, number) for stream in streams])
-        self.ticks += world.ticks - before
+        self.ticks += round(sum(trace.seconds for trace in found) / world.robot.period)
         return found
 
     def prepare(self, traces: Sequence[Trace]) -> tuple[RolloutBatch, "Decisions", torch.Tensor, torch.Tensor | None, dict[str, Any]]:
@@ -213,18 +215,20 @@ class Grpo:
         reward = self.objective.reward(batch)
         level = self.objective.advantage(reward, batch)
         weight = None if self.objective.credit is None else self.objective.credit(level, batch)
-        figures = {"iteration": self.iteration, "ticks": self.ticks, **group_figures(batch, reward, level)}
+        diverged = sum(trace.diverged for trace in traces)
+        figures = {"iteration": self.iteration, "ticks": self.ticks, "diverged": diverged, **group_figures(batch, reward, level)}
         live = torch.isin(batch.group, batch.group[(level != 0).any(1)])
         decisions = Decisions.of([trace for trace, alive in zip(traces, live.tolist(), strict=True) if alive], self.model)
         batch, level = batch.rows(live), level[live]
         return batch, decisions, level, None if weight is None else weight[live], figures
 
     def learn(self, batch: RolloutBatch, decisions: "Decisions", level: torch.Tensor, weight: torch.Tensor | None) -> dict[str, Any]:
-        """Takes the iteration's updates; returns figures, the first update's under their own names."""
+        """Takes the iteration's updates; returns figures of the last update, and of the first under names of their own."""
         args, device = self.args, self.model.network.device
         if self.reference is not None and len(batch):
-            batch = _with_reference(batch, self._reference_log_probs(batch, decisions))
-        figures: dict[str, Any] = {}
+            batch = replace(batch, logp_ref=self._reference_log_probs(batch, decisions))
+        first: dict[str, float] = {}
+        last: dict[str, float] = {}
         for epoch in range(args.epochs):
             draw = np.random.default_rng([args.seed, self.rank[0], self.iteration, epoch, 1])
             parts = group_parts(batch.group, args.minibatches, draw)
@@ -236,9 +240,10 @@ class Grpo:
                 if not np.isfinite(stats["gradient_norm"]):
                     raise UserError(f"GRPO diverged in iteration {self.iteration}: its gradient is not finite")
                 self.optimiser.step()
-                if not figures:
-                    figures = {f"first_{name}": stats[name] for name in ("log_ratio_max", "clipped_share") if name in stats}
-        return figures | stats
+                if len(rows):  # a part without rows only keeps step with other processes
+                    first = first or {f"first_{name}": stats[name] for name in ("log_ratio_max", "clipped_share")}
+                    last = stats
+        return first | last
 
     def _backward(
         self,
@@ -296,41 +301,19 @@ class Grpo:
 
     def save(self, path: Path) -> None:
         """Writes weights, optimiser and counters."""
-        tensors = {f"network.{name}": value for name, value in own_weights(self.model.network).items()}
-        tensors |= {f"reference.{name}": value for name, value in (self.reference or {}).items()}
-        for index, moments in self.optimiser.state_dict()["state"].items():
-            tensors |= {f"adam.{index}.{name}": value for name, value in moments.items()}
-        said = {"iteration": self.iteration, "ticks": self.ticks, "dead": self._dead, "args": asdict(self.args)}
-        contents = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-        write_atomically(path, save(contents, {"state": json.dumps(said)}))
+        counters = {"iteration": self.iteration, "ticks": self.ticks, "dead": self._dead}
+        write_training(path, self.model.network, self.optimiser, self._what, counters, self.reference or {})
 
     def load(self, path: Path) -> None:
-        """Goes on from what `save` wrote.
+        """Goes on from what `save` wrote; into the policy that the training started from.
 
         Raises:
-            UserError: the file is damaged, or of a training with other settings.
+            UserError: the file is damaged, or of a training with other settings, tasks or another policy to start from.
         """
-        try:
-            with safe_open(path, framework="pt") as file:
-                said = json.loads((file.metadata() or {})["state"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
-        except (SafetensorError, OSError, KeyError, ValueError) as error:
-            raise UserError(f"{path}: damaged checkpoint ({error}); delete it to train from the start") from None
-        mine = asdict(self.args) | {"iterations": 0, "copies": 0, "scale": ""}
-        theirs = said["args"] | {"iterations": 0, "copies": 0, "scale": ""}
-        if differing := [name for name in mine if mine[name] != theirs.get(name)]:
-            name = differing[0]
-            raise UserError(f"{path}: is of a training with {name}={theirs.get(name)}, not {mine[name]}; delete it to start over")
-        self.iteration, self.ticks, self._dead = said["iteration"], said["ticks"], said["dead"]
-        _put(own_weights(self.model.network), {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")})
+        counters, reference = read_training(path, self.model.network, self.optimiser, self._what)
+        self.iteration, self.ticks, self._dead = (counters[name] for name in ("iteration", "ticks", "dead"))
         if self.reference is not None:
-            self.reference = {k.removeprefix("reference."): v for k, v in tensors.items() if k.startswith("reference.")}
-        moments: dict[int, dict[str, torch.Tensor]] = {}
-        for key, value in tensors.items():
-            if key.startswith("adam."):
-                _, index, name = key.split(".")
-                moments.setdefault(int(index), {})[name] = value
-        self.optimiser.load_state_dict({"state": moments, "param_groups": self.optimiser.state_dict()["param_groups"]})
+            self.reference = reference
 
 
 @dataclass(frozen=True, eq=False)
@@ -442,10 +425,6 @@ def group_parts(group: torch.Tensor, count: int, draw: np.random.Generator) -> l
     return [torch.isin(group, torch.from_numpy(part)).nonzero()[:, 0] for part in np.array_split(names, count)]
 
 
-def _with_reference(batch: RolloutBatch, reference: torch.Tensor) -> RolloutBatch:
-    return replace(batch, logp_ref=reference)
-
-
 def _copy_of(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in weights.items()}
 
@@ -466,8 +445,6 @@ def _check(args: GrpoArgs) -> None:
     for name in ("iterations", "groups", "epochs", "minibatches", "chunk", "copies"):
         if getattr(args, name) < 1:
             raise UserError(f"{name} must be 1 or more, got {getattr(args, name)}")
-    if args.aggregation == "constant":
-        raise UserError("aggregation 'constant' has no length here; use token_mean or row_mean")
 
 
 @dataclass
@@ -479,7 +456,7 @@ class Run:
     out: Path
     """Where the better one goes; checkpoint and log lie beside it."""
     tasks: tuple[str, ...] = ("put_red_block_in_bowl", "push_button")
-    """Names of tasks, or paths of task files."""
+    """Names of tasks, or paths of task files; one of the tabletop suite without a variant is all its variants for training."""
     grpo: GrpoArgs = field(default_factory=GrpoArgs)
     """Settings."""
 
@@ -489,7 +466,7 @@ class Run:
         bundle = load_bundle(self.policy)
         model = VlaModel.from_bundle(bundle)
         model.network.to(workers.device())
-        learner = Grpo(model, [load_task(name, bundle.spec.robot) for name in self.tasks], self.grpo, rank)
+        learner = Grpo(model, [task for name in self.tasks for task in training_tasks(name, bundle.spec.robot)], self.grpo, rank)
         checkpoint, log = (self.out.with_name(self.out.name + end) for end in (".checkpoint.safetensors", ".jsonl"))
         self.out.parent.mkdir(parents=True, exist_ok=True)
         if checkpoint.exists():
@@ -518,12 +495,7 @@ class Run:
 
 def main(words: list[str] | None = None) -> int:
     """Runs the command; returns the exit code."""
-    try:
-        tyro.cli(Run, args=words).run()
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+    return run_command(lambda: tyro.cli(Run, args=words))
 
 
 if __name__ == "__main__":

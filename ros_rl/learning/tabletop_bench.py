@@ -10,6 +10,7 @@ from ros_rl.hardware.guard import Guard, GuardedRobot
 from ros_rl.hardware.mujoco import MujocoRobot
 from ros_rl.learning.rollout import Step, run_episode
 from ros_rl.policies.actors import load_policy
+from ros_rl.policies.bundle import load_bundle
 from ros_rl.policies.runner import PolicyRunner
 from ros_rl.robots.spec import load_robot
 from ros_rl.safety.interface import PassThrough
@@ -32,27 +33,30 @@ class Players:
 
     Attributes:
         spec: the robot.
+        digest: of the policy's weights, where its bundle says so.
     """
 
-    def __init__(self, robot: str = "arm", policy: str = "", cameras: Sequence[str] = ()):
+    def __init__(self, robot: str = "arm", policy: str = ""):
         """
         Args:
             robot: name of the robot.
-            policy: bundle, by name or path; empty: the one that a task names.
-            cameras: cameras to take images with.
+            policy: bundle, by name, path or a server's address; empty: the one that a task names. The cameras that it reads take images.
+
+        Raises:
+            UserError: there is no such bundle, or it is another robot's.
         """
         self.spec = load_robot(robot)
-        self._policy = policy
-        self._cameras = cameras
+        bundle = load_bundle(policy) if policy else None
+        self._policy = None if bundle is None else PolicyRunner(load_policy(bundle, self.spec))
+        self._cameras = () if bundle is None else bundle.spec.cameras
+        self.digest = "" if bundle is None else str(bundle.metrics.get("digest", ""))
         self._robots: dict[str, GuardedRobot] = {}
         self._runners: dict[str, PolicyRunner] = {}
 
     def play(self, task: Task, seed: int, record: Callable[[Step], None] = lambda step: None) -> Played:
         """Plays an episode; `record` is called with every control step."""
         robot = self._robot(task)
-        name = self._policy or task.policy
-        if name not in self._runners:
-            self._runners[name] = PolicyRunner(load_policy(name, self.spec))
+        runner = self._policy or self._runner(task.policy)
         steps = round(task.time_limit * self.spec.control_rate) + 1
         limited = robot.guard.counts["limited"]
         taken = 0
@@ -63,9 +67,14 @@ class Players:
             record(step)
 
         stage, monitor = SafetyStage(self.spec, PassThrough()), TaskMonitor(task, self.spec)
-        state = run_episode(robot, self._runners[name], stage, seed, steps, monitor, count)
+        state = run_episode(robot, runner, stage, seed, steps, monitor, count)
         assert state is not None  # there is a monitor
         return Played(state, taken, robot.guard.counts["limited"] - limited)
+
+    def _runner(self, name: str) -> PolicyRunner:
+        if name not in self._runners:
+            self._runners[name] = PolicyRunner(load_policy(name, self.spec))
+        return self._runners[name]
 
     def _robot(self, task: Task) -> GuardedRobot:
         if task.scene not in self._robots:
@@ -76,9 +85,11 @@ class Players:
         return robot
 
     def close(self) -> None:
-        """Frees the simulations."""
+        """Frees the simulations and the policy."""
         for robot in self._robots.values():
             robot.close()
+        if self._policy is not None:
+            self._policy.close()
 
 
 def episodes_of(items: Sequence[Item], count: int) -> list[tuple[Task, int]]:

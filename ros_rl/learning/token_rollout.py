@@ -11,7 +11,7 @@ from mujoco import mjtStage
 from ros_rl.errors import unknown
 from ros_rl.hardware.limits import CommandLimits
 from ros_rl.policies.token_network import Scored
-from ros_rl.policies.vla import VlaModel, camera_names
+from ros_rl.policies.vla import VlaModel
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim.batch import BatchSim
 from ros_rl.sim.build import build
@@ -55,6 +55,7 @@ class Trace:
         position: (s,) of the measured joints.
         tokens, log_prob, entropy: (L,) each.
         success, terminated, truncated: how it ended.
+        diverged: whether its simulation blew up; it has failed then.
         seconds: of robot time.
     """
 
@@ -67,6 +68,7 @@ class Trace:
     success: bool = False
     terminated: bool = False
     truncated: bool = False
+    diverged: bool = False
     seconds: float = 0.0
 
 
@@ -82,7 +84,6 @@ class TokenWorld:
         self._target = np.zeros((copies, len(robot.joints)))
         self._posed = mujoco.MjData(self.sim.mj)
         self._renderer = CameraRenderer(self.sim.model)
-        self.ticks = 0  # control periods, of all copies together
 
     def close(self) -> None:
         """Frees the renderer."""
@@ -129,18 +130,21 @@ class TokenWorld:
         for copy in [copy for copy in traces if now.done[copy]]:
             trace = traces.pop(copy)
             trace.success, trace.terminated, trace.truncated = (bool(part[copy]) for part in (now.success, now.terminated, now.truncated))
-            trace.seconds = float(self.sim.time[copy])
 
     def play(self, rows: np.ndarray, traces: dict[int, Trace]) -> None:
         """Plays a row of rows (copies, T, n) in each control period; takes the traces out whose episodes end, and stops those.
 
-        Raises:
-            RobotFault: the simulation of a copy diverged.
+        An episode whose simulation diverges has failed; the others do not notice.
         """
         for row in range(rows.shape[1]):
             if traces:
                 running = np.array(sorted(traces))
                 self._step(running, rows[running, row])
+                for trace in traces.values():
+                    trace.seconds += self.robot.period
+                for copy in running[self.sim.diverged[running]].tolist():
+                    trace = traces.pop(copy)
+                    trace.terminated = trace.diverged = True
                 self.judge(traces)
 
     def _step(self, copies: np.ndarray, wanted: np.ndarray) -> None:
@@ -150,8 +154,6 @@ class TokenWorld:
         self._target[copies] = self._limits.apply(wanted, self._target[copies], position, velocity)
         self.sim.command(self._target[copies], copies)
         self.sim.advance(self.sim.model.substeps, copies, mjtStage.mjSTAGE_NONE)
-        self.sim.check()
-        self.ticks += len(copies)
 
 
 def run_requests(model: VlaModel, world: TokenWorld, requests: Sequence[Request], temperature: float) -> list[Trace]:
@@ -180,7 +182,7 @@ def _run(model: VlaModel, world: TokenWorld, traces: Sequence[Trace], temperatur
     lower, upper = world.robot.command_limits
     while running:
         copies = np.array(sorted(running))
-        images, position = world.images(copies, camera_names(model.spec)), world.position(copies)
+        images, position = world.images(copies, model.spec.cameras), world.position(copies)
         inputs = model.inputs(images, position, [running[copy].request.instruction for copy in copies])
         uniform = torch.from_numpy(np.stack([draws[copy].random(model.network.length) for copy in copies])) if temperature > 0 else None
         chosen = model.network.decode(inputs, temperature, uniform)

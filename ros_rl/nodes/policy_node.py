@@ -19,7 +19,7 @@ from ros_rl.nodes.parameters import POLICY_NODE
 from ros_rl.policies.actors import load_policy
 from ros_rl.policies.async_runner import AsyncRunner
 from ros_rl.policies.bundle import load_bundle
-from ros_rl.policies.interface import ReportingPolicy
+from ros_rl.policies.interface import ClosingPolicy, ReportingPolicy
 from ros_rl.policies.runner import PolicyRunner
 from ros_rl.robots.spec import load_robot
 
@@ -54,7 +54,8 @@ class PolicyNode(StackNode):
 
     def release(self) -> None:
         """Drops the bundle."""
-        self._close_runner()
+        if self.runner is not None:
+            self.runner.close()
         self.runner = self._assembler = None
 
     def status(self) -> tuple[bytes, str, Mapping[str, object]]:
@@ -71,6 +72,8 @@ class PolicyNode(StackNode):
             raise UserError("policy_node: the parameter 'policy' is empty; name a policy bundle")
         if self.value("asynchronous") and self.value("lockstep"):
             raise UserError("policy_node: asynchronous and lockstep exclude each other: in lock-step the robot waits for every answer")
+        if self.runner is not None and isinstance(self.runner.policy, ClosingPolicy):
+            self.runner.close()  # a policy server has one robot at a time; the old policy connects anew if the new one is refused
         bundle = load_bundle(self.value("policy"))
         digest = bundle.parameters.get("prior", {}).get("digest")
         if self.runner is not None and digest not in (None, self._digest):
@@ -80,17 +83,14 @@ class PolicyNode(StackNode):
             )
         policy = load_policy(bundle, self._spec)
         needs = [key.name for key in policy.spec.observation]
-        cameras = [self._spec.camera(name.split(".", 1)[1]) for name in needs if name.startswith("images.")]
+        cameras = [self._spec.camera(name) for name in policy.spec.cameras]
         if self._assembler is not None:
             self._assembler.close()
-        self._close_runner()
+        if self.runner is not None:
+            self.runner.close()
         runner = AsyncRunner if self.value("asynchronous") else PolicyRunner
         self.runner, self._digest = runner(policy, self.value("seed")), digest
         self._assembler = ObservationAssembler(self, self._spec, needs, cameras, self._on_observation, self.value("lockstep"))
-
-    def _close_runner(self) -> None:
-        if isinstance(self.runner, AsyncRunner):
-            self.runner.close()
 
     def _on_observation(self, observation: Observation) -> None:
         if self.trace is not None:

@@ -1,6 +1,5 @@
 """Plays a policy that takes longer to answer than a control period: it is asked ahead, in a thread, and chunks overlap."""
 
-import math
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -9,31 +8,50 @@ from typing import Any
 import numpy as np
 
 from ros_rl.hardware.interface import ActionChunk, JointCommand, Observation
-from ros_rl.policies.interface import Policy, PolicyUnavailable
+from ros_rl.policies.interface import ClosingPolicy, Policy, PolicyUnavailable
 
 _REMEMBERED = 10  # answers whose delays tell when to ask next
 
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """A question on its way: of which episode, at which stamp (s), and where the answer will be."""
+    """A question on its way: at which stamp (s) it was asked, and where the answer will be."""
 
-    episode: int
     stamp: float
     answer: "Future[ActionChunk]"
+
+
+@dataclass(frozen=True, eq=False)
+class _Taken:
+    """A chunk that has taken over at a time, s, from a command that was `offset` (n,) away from its row."""
+
+    chunk: ActionChunk
+    since: float
+    offset: np.ndarray
+
+    def left(self, now: float) -> float:
+        """Returns for how many s the chunk lasts."""
+        return self.chunk.stamp + len(self.chunk) * self.chunk.dt - now
+
+    def command(self, now: float, blend: float) -> np.ndarray:
+        """Returns the command that is due: the chunk's row, and what is left of the offset, which fades in `blend` s."""
+        share = (now - self.since) / blend if blend > 0 else 1.0
+        return at(self.chunk, now) + max(0.0, 1.0 - share) * self.offset
 
 
 class AsyncRunner:
     """Answers every observation at once with the row that is due, like `PolicyRunner`, while the policy thinks of the next chunk.
 
-    A chunk's rows belong to times. When it comes, those whose time has passed are left out, and over the next `blend` s the command
-    moves from the old chunk to the new one. The policy is asked again when what is left of its chunk lasts no longer than its slowest
-    recent answer (the first, which warms up, does not count). When a chunk is used up, its last row is held for `hold` s; after that,
-    and before the first answer, there is no command, so that the guard holds the robot.
+    A chunk's rows belong to times. When it comes, those whose time has passed are left out, and the command goes over to it in `blend`
+    s from what is commanded just then, also in the middle of another blend; where nothing is, it begins at the measured position. The
+    policy is asked again when what is left of its chunk lasts no longer than its slowest recent answer (the first, which warms up, does
+    not count). When a chunk is used up, its last row is held for `hold` s; after that, and before the first answer, there is no command,
+    so that the guard holds the robot.
 
     Attributes:
         episode: number of the present episode.
-        counts: answers, `late` ones of an old episode that were thrown away, `starved` ticks without a row, and failed questions.
+        counts: answers, `late` ones that were thrown away because their episode was over, `starved` ticks without a row, and failed
+            questions.
     """
 
     def __init__(self, policy: Policy, seed: int = 0, blend: float = 0.1, hold: float = 0.5, margin: float = 0.02):
@@ -50,23 +68,34 @@ class AsyncRunner:
         self.episode = -1
         self.counts = {"answers": 0, "late": 0, "starved": 0, "failed": 0}
         self._seed, self._blend, self._hold, self._margin = seed, blend, hold, margin
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="policy")
+        self._thread: ThreadPoolExecutor | None = None
         self._reset_for = -1  # the episode that the policy was told of
         self._delays: deque[float] = deque(maxlen=_REMEMBERED)
+        self._asked: _Asked | None = None
         self.restart()
 
     def restart(self) -> None:
-        """Makes the next observation the first of a new episode."""
+        """Makes the next observation the first of a new episode; a question that is on its way is withdrawn, or its answer counted late."""
+        if self._asked is not None and not self._asked.answer.cancel():
+            self.counts["late"] += 1
+        self._asked = None
         self._instruction: str | None = None
         self._seen: float | None = None
-        self._asked: _Asked | None = None
-        self._chunk: ActionChunk | None = None
-        self._before: ActionChunk | None = None
-        self._taken_over = -math.inf
+        self._taken: _Taken | None = None
 
     def close(self) -> None:
-        """Ends the thread, when the question on its way is answered."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """Ends the thread, and has the policy give back what it holds outside of this process.
+
+        A policy that cannot be interrupted is waited for. The next observation is the first of a new episode, and takes all of it anew.
+        """
+        self.restart()
+        if isinstance(self.policy, ClosingPolicy):
+            self.policy.close()
+        if self._thread is not None:
+            self._thread.shutdown(cancel_futures=True)
+            self._thread = None
+        if isinstance(self.policy, ClosingPolicy):
+            self.policy.close()  # the thread may have been about to connect
 
     def report(self) -> dict[str, Any]:
         """Returns the counts and the slowest recent answer, s."""
@@ -78,19 +107,22 @@ class AsyncRunner:
         Raises:
             UserError: the policy refused an observation or the instruction.
         """
-        if self._seen is None or observation.stamp < self._seen or observation.instruction != self._instruction:
+        now = observation.stamp
+        if self._seen is None or now < self._seen or observation.instruction != self._instruction:
             self.restart()
             self.episode += 1
             self._instruction = observation.instruction
-        self._seen = observation.stamp
-        self._collect(observation.stamp)
-        if self._asked is None and self._left(observation.stamp) <= self._delay() + self._margin:
+        self._seen = now
+        self._collect(observation)
+        if self._asked is None and (self._taken is None or self._taken.left(now) <= self._delay() + self._margin):
             self._ask(observation)
-        row = self._row(observation.stamp)
+        if self._taken is None or self._taken.left(now) <= 1e-9:
+            self.counts["starved"] += 1
+        row = self._row(now)
         if row is None:
             return None
-        assert self._chunk is not None
-        return JointCommand(self._chunk.joint_names, row, observation.stamp, self._chunk.source)
+        assert self._taken is not None
+        return JointCommand(self._taken.chunk.joint_names, row, now, self._taken.chunk.source)
 
     def _ask(self, observation: Observation) -> None:
         episode = self.episode
@@ -101,11 +133,13 @@ class AsyncRunner:
                 self._reset_for = episode
             return self.policy.act(observation)
 
-        self._asked = _Asked(episode, observation.stamp, self._thread.submit(think))
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="policy")
+        self._asked = _Asked(observation.stamp, self._thread.submit(think))
 
-    def _collect(self, now: float) -> None:
+    def _collect(self, observation: Observation) -> None:
         """Takes an answer that has come."""
-        asked = self._asked
+        asked, now = self._asked, observation.stamp
         if asked is None or not asked.answer.done():
             return
         self._asked = None
@@ -115,34 +149,22 @@ class AsyncRunner:
             self.counts["failed"] += 1
             return
         self.counts["answers"] += 1
-        if asked.episode != self.episode:
-            self.counts["late"] += 1
-            return
         if self.counts["answers"] > 1:
             self._delays.append(now - asked.stamp)
-        self._before, self._chunk, self._taken_over = self._chunk, chunk, now
+        before = self._row(now)
+        if before is None and self.policy.spec.command_mode == "position":
+            before = observation.joint_position[: chunk.values.shape[1]]
+        row = at(chunk, now)
+        self._taken = _Taken(chunk, now, np.zeros_like(row) if before is None else before - row)
 
     def _delay(self) -> float:
         return max(self._delays, default=0.0)
 
-    def _left(self, now: float) -> float:
-        """Returns for how many s the present chunk lasts."""
-        return -math.inf if self._chunk is None else self._chunk.stamp + len(self._chunk) * self._chunk.dt - now
-
     def _row(self, now: float) -> np.ndarray | None:
-        if self._chunk is None:
-            self.counts["starved"] += 1
+        """Returns the command that is due, None where there is none or it has been held for too long."""
+        if self._taken is None or -self._taken.left(now) > self._hold:
             return None
-        left = self._left(now)
-        if left <= 1e-9:
-            self.counts["starved"] += 1
-            if -left > self._hold:
-                return None
-        row = at(self._chunk, now)
-        share = (now - self._taken_over) / self._blend if self._blend > 0 else 1.0
-        if self._before is not None and share < 1.0:
-            return (1.0 - share) * at(self._before, now) + share * row
-        return row
+        return self._taken.command(now, self._blend)
 
 
 def at(chunk: ActionChunk, now: float) -> np.ndarray:

@@ -56,11 +56,11 @@ class EmbeddedVla(TokenNetwork):
             state: numbers in the measured state.
             ticks, joints: of a chunk.
         """
-        super().__init__(ticks, joints, config.decoding, config.width)
+        super().__init__(ticks, joints, config.decoding, config.width, config.image)
         width = config.width
         self.config = config
         self.words = WordEncoder(config.words, width) if config.language == "words" else SentenceEncoder(width)
-        self.cameras = nn.ModuleList(_Camera((config.image[0], config.image[1]), width) for _ in range(cameras))
+        self.cameras = nn.ModuleList(_Camera(self.image, width) for _ in range(cameras))
         self.state = nn.Sequential(nn.Linear(state, width), nn.GELU(), nn.Linear(width, width))
         self.trunk = _llama(config, 2 + cameras * (1 + config.image[0] * config.image[1] // _STRIDE**2) + self.length)
 
@@ -72,7 +72,7 @@ class EmbeddedVla(TokenNetwork):
     def prefix(self, inputs: Inputs) -> torch.Tensor:
         """Returns what the transformer reads before the chunk, (B, P, width)."""
         said = self.words(inputs.instructions)
-        images = self._scaled(inputs.images)
+        images = inputs.images.permute(0, 1, 4, 2, 3).float() / 127.5 - 1.0
         seen = [camera(images[:, i], said) for i, camera in enumerate(self.cameras)]
         return torch.cat([said[:, None], self.state(inputs.state)[:, None], *seen], dim=1)
 
@@ -97,14 +97,6 @@ class EmbeddedVla(TokenNetwork):
         model = LlamaForCausalLM(self.trunk.config)
         model.model, model.lm_head = self.trunk, self.out
         return model.eval()
-
-    def _scaled(self, images: torch.Tensor) -> torch.Tensor:
-        """Returns images (B, C, height, width, 3) as floats in [-1, 1], (B, C, 3, *size); shrunk by the mean over areas."""
-        moved = images.permute(0, 1, 4, 2, 3).float() / 127.5 - 1.0
-        if list(moved.shape[-2:]) == self.config.image:
-            return moved
-        scaled = functional.interpolate(moved.flatten(0, 1), self.config.image, mode="area")
-        return scaled.unflatten(0, moved.shape[:2])
 
 
 class _Camera(nn.Module):

@@ -52,6 +52,11 @@ class PolicySpec:
         return any(key.name == "instruction" for key in self.observation)
 
     @property
+    def cameras(self) -> tuple[str, ...]:
+        """Names of the cameras whose images it reads."""
+        return tuple(key.name.removeprefix("images.") for key in self.observation if key.name.startswith("images."))
+
+    @property
     def privileged(self) -> bool:
         """Whether it reads simulator state, and so runs in simulation only."""
         return any(key.name.startswith("privileged.") for key in self.observation)
@@ -76,3 +81,11 @@ class ReportingPolicy(Policy, Protocol):
 
     def report(self) -> Mapping[str, float]:
         """Returns what it watches, by name, for the diagnostics; empty before the first action."""
+
+
+@runtime_checkable
+class ClosingPolicy(Policy, Protocol):
+    """A policy that holds something outside of this process, such as a connection."""
+
+    def close(self) -> None:
+        """Gives it back; the next question takes it anew. A thread that waits for an answer gets an exception."""

@@ -16,7 +16,7 @@ from ros_rl.policies.observation import ObservationBuilder
 from ros_rl.policies.scripted.contents import parameters
 from ros_rl.robots.spec import RobotSpec
 
-_NEEDED = ("config.json", "model.safetensors")
+_NEEDED = ("config.json", "model.safetensors", "policy_preprocessor.json", "policy_postprocessor.json")
 
 
 @pydantic.dataclasses.dataclass(config=STRICT)
@@ -37,6 +37,8 @@ class Parameters:
 class LeRobotPolicy:
     """Plays a policy of the classes that LeRobot knows (ACT, diffusion, SmolVLA, …): it brings its own normalisation.
 
+    With chunks of one row it is asked for an action in every period of the bundle's rate, and keeps chunks and past observations itself.
+    With longer ones it is asked for them, which only those can be that read one observation at a time.
     State and action are the robot's joints in the order of the bundle, rad (m), as datasets of this stack have them.
     """
 
@@ -44,7 +46,8 @@ class LeRobotPolicy:
         """Loads the policy.
 
         Raises:
-            UserError: the package is not installed, or the folder holds no policy, or one for another number of joints.
+            UserError: the package is not installed, or the folder holds no policy, or one for another number of joints, or one that
+                reads several observations while the bundle has chunks.
         """
         settings = parameters(bundle, Parameters)
         self.spec = bundle.spec
@@ -56,6 +59,9 @@ class LeRobotPolicy:
         width = self._policy.config.output_features["action"].shape[0]
         if width != len(self.spec.joint_names):
             raise UserError(f"{settings.folder}: gives {width} numbers, the bundle commands {len(self.spec.joint_names)} joints")
+        reads = getattr(self._policy.config, "n_obs_steps", 1)
+        if reads > 1 and self.spec.chunk > 1:
+            raise UserError(f"{settings.folder}: reads {reads} observations in a row; the bundle's chunk must be 1, not {self.spec.chunk}")
         self.reset(0, "")
 
     def reset(self, seed: int, instruction: str) -> None:
@@ -80,7 +86,8 @@ class LeRobotPolicy:
                 batch[f"observation.images.{self._cameras.get(camera, camera)}"] = image
         batch["task"] = [self._instruction]
         with torch.inference_mode():
-            chunk = self._after(self._policy.predict_action_chunk(self._before(batch)))
+            ask = self._policy.select_action if self.spec.chunk == 1 else self._policy.predict_action_chunk
+            chunk = self._after(ask(self._before(batch)))
         values = chunk.reshape(-1, len(self.spec.joint_names))[: self.spec.chunk].float().cpu().numpy().astype(float)
         if not np.isfinite(values).all():
             raise UserError(f"policy '{self._name}' gives actions that are not finite")
@@ -92,7 +99,7 @@ def _load(folder: Path, device: str) -> tuple[Any, Any, Any]:
     """Returns the policy and what comes before and after it."""
     for name in _NEEDED:
         if not (folder / name).is_file():
-            raise UserError(f"{folder}: lacks {name}; a policy of LeRobot is a folder with {' and '.join(_NEEDED)}")
+            raise UserError(f"{folder}: lacks {name}; a policy of LeRobot is a folder with {', '.join(_NEEDED)}")
     if importlib.util.find_spec("lerobot") is None:
         raise UserError(f"{folder}: is a policy of LeRobot, and the package lerobot is not installed; run: pip install lerobot")
     from lerobot.configs.policies import PreTrainedConfig
@@ -101,5 +108,6 @@ def _load(folder: Path, device: str) -> tuple[Any, Any, Any]:
     config = PreTrainedConfig.from_pretrained(folder, local_files_only=True)
     config.device = device
     policy = get_policy_class(config.type).from_pretrained(folder, config=config, local_files_only=True)
-    before, after = make_pre_post_processors(config, pretrained_path=str(folder))
+    overrides = {"device_processor": {"device": device}}  # the folder says on which device it was trained
+    before, after = make_pre_post_processors(config, pretrained_path=str(folder), preprocessor_overrides=overrides)
     return policy.to(device).eval(), before, after

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ros_rl.hardware.interface import ActionChunk, JointCommand, Observation
-from ros_rl.policies.interface import Policy
+from ros_rl.policies.interface import ClosingPolicy, Policy
 
 
 class PolicyRunner:
@@ -32,6 +32,11 @@ class PolicyRunner:
         """Makes the next observation the first of a new episode."""
         self._instruction = None
         self._answer = None
+
+    def close(self) -> None:
+        """Has the policy give back what it holds outside of this process, until it is asked again."""
+        if isinstance(self.policy, ClosingPolicy):
+            self.policy.close()
 
     def command(self, observation: Observation) -> JointCommand:
         """Returns the command for `observation`; the same observation again gets the same answer, unasked.

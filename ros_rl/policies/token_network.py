@@ -59,11 +59,13 @@ class TokenNetwork(nn.Module):
     Attributes:
         length: tokens L in a chunk: waypoints times joints.
         decoding: whether a token sees those before it.
+        image: height and width of the images that it reads.
         out: from a position's output to the logits of its tokens: of one, or in parallel of all joints of a waypoint.
     """
 
-    def __init__(self, ticks: int, joints: int, decoding: Decoding, width: int):
+    def __init__(self, ticks: int, joints: int, decoding: Decoding, width: int, image: Sequence[int]):
         super().__init__()
+        self.image = (image[0], image[1])
         self.length = ticks * joints
         self.decoding: Decoding = decoding
         parallel = decoding == "parallel"

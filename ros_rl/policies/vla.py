@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
+import cv2
 import numpy as np
 import pydantic
 import torch
@@ -87,7 +88,7 @@ class VlaModel:
             raise UserError("a VLA has either 'embedded' or 'backbone' settings")
         network: TokenNetwork
         if settings.embedded is not None:
-            network = EmbeddedVla(settings.embedded, len(camera_names(spec)), len(state.names), settings.ticks, len(relative))
+            network = EmbeddedVla(settings.embedded, len(spec.cameras), len(state.names), settings.ticks, len(relative))
         else:
             assert settings.backbone is not None
             network = BackboneVla(settings.backbone, len(state.names), settings.ticks, len(relative))
@@ -122,6 +123,14 @@ class VlaModel:
         settings = pydantic.TypeAdapter(Parameters).dump_python(self.settings, exclude_none=True, mode="json")
         return Bundle(name, ACTOR, method, self.spec, settings, tensors, dict(training), dict(metrics))
 
+    def meaning(self) -> str:
+        """Returns a short name for all but the weights: what is read and commanded, the settings with the vocabulary, and the ranges."""
+        settings = pydantic.TypeAdapter(Parameters).dump_json(self.settings)
+        found = hashlib.blake2b(repr(self.spec).encode() + settings, digest_size=8)
+        for ranges in (self.state, self.code.ranges):
+            found.update(ranges.lower.tobytes() + ranges.upper.tobytes())
+        return found.hexdigest()
+
     @property
     def rows(self) -> int:
         """Rows in a chunk for each waypoint."""
@@ -131,11 +140,12 @@ class VlaModel:
         """Returns what the network reads of B observations.
 
         Args:
-            images: camera name to (B, height, width, 3) uint8.
+            images: camera name to (B, height, width, 3) uint8, of any size.
             position: of the measured joints, (B, s).
             instructions: B texts.
         """
-        stacked = np.stack([images[name] for name in camera_names(self.spec)], axis=1)
+        size = self.network.image
+        stacked = np.stack([[scaled(image, size) for image in images[name]] for name in self.spec.cameras], axis=1)
         state = torch.from_numpy(self.state.normalised(position).astype(np.float32))
         return Inputs(torch.from_numpy(stacked), state, instructions).to(self.network.device)
 
@@ -186,7 +196,7 @@ class VlaPolicy:
         """
         built = self._observations.build(observation)
         position = built["joint_position"]
-        images = {name: built[f"images.{name}"][None] for name in camera_names(self.spec)}
+        images = {name: built[f"images.{name}"][None] for name in self.spec.cameras}
         temperature = self.model.settings.temperature
         uniform = torch.from_numpy(self._draw.random((1, self.model.network.length))) if temperature > 0 else None
         chosen = self.model.network.decode(self.model.inputs(images, position[None], [self._instruction]), temperature, uniform)
@@ -209,9 +219,9 @@ class VlaPolicy:
         return position[: len(self.spec.joint_names)]
 
 
-def camera_names(spec: PolicySpec) -> tuple[str, ...]:
-    """Returns the cameras that a policy reads."""
-    return tuple(key.name.removeprefix("images.") for key in spec.observation if key.name.startswith("images."))
+def scaled(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Returns an image (height, width, 3) at another size, by the mean over areas; the same for demonstrations and when acting."""
+    return image if image.shape[:2] == size else np.asarray(cv2.resize(image, size[::-1], interpolation=cv2.INTER_AREA))
 
 
 def spec_for(robot: RobotSpec, cameras: Mapping[str, tuple[int, int]], ticks: int, period: float) -> PolicySpec:

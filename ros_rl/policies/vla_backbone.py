@@ -9,13 +9,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import pydantic
 import torch
 from torch import nn
 
-from ros_rl.config import STRICT
+from ros_rl.config import STRICT, Count
 from ros_rl.errors import UserError
 from ros_rl.policies.action_tokens import BINS
 from ros_rl.policies.token_network import Decoding, Inputs, TokenNetwork
@@ -30,15 +30,15 @@ class BackboneConfig:
 
     Attributes:
         folder: where it lies, with its tokenizer and image processor, as `save_pretrained` writes them.
+        image: height and width to which images are scaled, before its image processor brings them to the size that it reads.
         lora: rank of the adapters; 0 trains the whole model, and then the bundle holds all of it.
         decoding: "parallel" or "autoregressive".
-        dtype: of the backbone; the head is always float32.
     """
 
     folder: str
+    image: Annotated[list[Count], pydantic.Field(min_length=2, max_length=2)]
     lora: Annotated[int, pydantic.Field(ge=0)] = 16
     decoding: Decoding = "parallel"
-    dtype: Literal["float32", "bfloat16"] = "float32"
 
 
 @dataclass(frozen=True)
@@ -108,12 +108,14 @@ class BackboneVla(TokenNetwork):
         Raises:
             UserError: the folder holds no such model, or not all of it.
         """
-        base, tokenizer, images, family = load_backbone(Path(config.folder), config.dtype)
+        base, tokenizer, images, family = load_backbone(Path(config.folder))
         width = base.get_input_embeddings().embedding_dim
-        super().__init__(ticks, joints, config.decoding, width)
+        super().__init__(ticks, joints, config.decoding, width, config.image)
         self.config = config
         self.backbone = _with_adapters(base, config.lora) if config.lora else base
         self._tokenizer, self._images, self._family = tokenizer, images, family
+        special = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+        self._markers = sorted({*special, family.placeholder})
         self.bins = nn.Embedding(BINS, width)
         self.state = nn.Linear(state, width)
         nn.init.normal_(self.bins.weight, std=0.02)
@@ -124,7 +126,11 @@ class BackboneVla(TokenNetwork):
         return embedded
 
     def prefill(self, inputs: Inputs) -> list[_Read]:
-        """Reads images and instruction, then the joints' state, which is one position more."""
+        """Reads images and instruction, then the joints' state, which is one position more.
+
+        Raises:
+            UserError: an instruction has a marker of the model's own, such as what stands for an image.
+        """
         read = []
         for instruction in dict.fromkeys(inputs.instructions):
             rows = torch.tensor([i for i, text in enumerate(inputs.instructions) if text == instruction], device=self.device)
@@ -150,6 +156,10 @@ class BackboneVla(TokenNetwork):
         return {name: value for name, value in self.named_parameters() if name not in frozen}
 
     def _read(self, images: torch.Tensor, instruction: str) -> _Read:
+        if marker := next((token for token in self._markers if token in instruction), None):
+            raise UserError(
+                f"the instruction '{instruction}' has the marker {marker}, which means something else to the network; leave it out"
+            )
         count, cameras = images.shape[:2]
         pictures = list(images.flatten(0, 1).cpu().numpy())
         seen = dict(self._images(pictures, return_tensors="pt", **self._family.arguments))
@@ -189,7 +199,7 @@ class BackboneVla(TokenNetwork):
         return int(per_side**2 // getattr(config, "scale_factor", 1) ** 2)
 
 
-def load_backbone(folder: Path, dtype: str = "float32") -> tuple[Any, Any, Any, Family]:
+def load_backbone(folder: Path) -> tuple[Any, Any, Any, Family]:
     """Reads model (without its language head), tokenizer and image processor from a folder. Only safetensors are read, no code.
 
     Raises:
@@ -213,7 +223,7 @@ def load_backbone(folder: Path, dtype: str = "float32") -> tuple[Any, Any, Any, 
         raise UserError(f"{folder}: is a model of the class '{kind}'; those that are read are {', '.join(sorted(FAMILIES))}")
     try:
         whole = transformers.AutoModelForImageTextToText.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False, use_safetensors=True, dtype=getattr(torch, dtype)
+            folder, local_files_only=True, trust_remote_code=False, use_safetensors=True, dtype=torch.float32
         )
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         images = transformers.AutoImageProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)

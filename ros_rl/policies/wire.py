@@ -99,6 +99,8 @@ def spec_of(message: Mapping[str, Any]) -> PolicySpec:
     try:
         keys = tuple(ObservationKey(name, tuple(shape), history) for name, shape, history in message["observation"])
         rate, chunk = float(message["rate"]), int(message["chunk"])
+        if not (0 < rate < math.inf and chunk >= 1):
+            raise ValueError(f"chunks of {chunk} rows at {rate:g} Hz")
         return PolicySpec(message["robot"], tuple(message["joints"]), keys, rate, chunk, message["command_mode"])
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"the other side sent no policy spec ({error})") from None
@@ -115,4 +117,13 @@ def chunk_of(message: Mapping[str, Any], spec: PolicySpec) -> ActionChunk:
         raise UserError(f"the policy server sent no chunk for {len(spec.joint_names)} joints")
     if not np.isfinite(values).all():
         raise UserError("the policy server sent a chunk that is not finite")
-    return ActionChunk(spec.joint_names, values.astype(float), float(message["dt"]), float(message["stamp"]), str(message["source"]))
+    try:
+        dt, stamp, source = float(message["dt"]), float(message["stamp"]), str(message["source"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"the policy server sent no chunk ({error!r})") from None
+    if len(values) > spec.chunk or not abs(dt * spec.rate - 1.0) < 1e-6 or not math.isfinite(stamp):
+        raise UserError(
+            f"the policy server sent {len(values)} rows that are {dt:g} s apart, from {stamp:g} s on; "
+            f"its policy gives at most {spec.chunk}, {1.0 / spec.rate:g} s apart"
+        )
+    return ActionChunk(spec.joint_names, values.astype(float), dt, stamp, source)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
-from ros_rl.errors import unknown
+from ros_rl.errors import UserError, unknown
 from ros_rl.sim.task import Task, load_task, suite_names
 
 # What a policy is trained on, and what it is judged on; each of the others differs from training in one way.
@@ -22,6 +22,8 @@ SPLITS = {
 
 CAMERAS = ("front", "hand")
 _SEEDS = 1_000_000  # for each split
+TRAINING_SEEDS = range(_SEEDS)  # also of tasks outside of the suite
+JUDGING_SEEDS = range(len(SPLITS) * _SEEDS, (len(SPLITS) + 1) * _SEEDS)  # of what is judged outside of the splits
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,32 @@ def load_split(name: str, robot: str = "arm") -> list[Item]:
     """
     if name not in SPLITS:
         raise unknown("split", name, SPLITS)
-    start = list(SPLITS).index(name) * _SEEDS
+    start = list(SPLITS).index(name) * _SEEDS  # `train` is the first
     seeds = range(start, start + _SEEDS)
     return [Item(family, task, seeds) for family in suite_names() for task in _tasks(family, name, robot)]
+
+
+def training_tasks(name: str, robot: str | None = None) -> list[Task]:
+    """Returns what a task's name stands for in training: one of the suite without its variant is all its variants for training.
+
+    Raises:
+        UserError: there is no such task, or the suite keeps it for judging.
+    """
+    task = load_task(name, robot)
+    if name in suite_names():
+        found = [task for task in variants(name, robot) if _split_of(task) == "train"]
+    else:
+        found = [task] if _split_of(task) == "train" else []
+    if not found:
+        raise UserError(f"task '{name}' is kept for the split {_split_of(task)} of the tabletop suite; nothing may be trained on it")
+    return found
+
+
+def _split_of(task: Task) -> str:
+    """Returns in which split a task is with its own wordings and positions."""
+    if task.long_horizon:
+        return "long_horizon"
+    return "unseen_pairings" if task.name.partition(":")[2] in task.unseen.variants else "train"
 
 
 @cache
@@ -61,8 +86,7 @@ def variants(family: str, robot: str | None = None) -> tuple[Task, ...]:
 
 def _tasks(family: str, split: str, robot: str) -> Iterator[Task]:
     for task in variants(family, robot):
-        unseen = task.name.partition(":")[2] in task.unseen.variants
-        if task.long_horizon != (split == "long_horizon") or unseen != (split == "unseen_pairings"):
+        if _split_of(task) != (split if split in ("long_horizon", "unseen_pairings") else "train"):
             continue
         if split == "unseen_positions":
             if not task.unseen.objects:

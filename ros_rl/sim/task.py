@@ -32,6 +32,7 @@ def _ordered(bounds: list[float]) -> list[float]:
     return bounds
 
 
+_Names = str | Annotated[list[str], pydantic.Field(min_length=1)]  # of one, or of any of several
 _Bounds = Annotated[list[float], pydantic.Field(min_length=2, max_length=2), pydantic.AfterValidator(_ordered)]
 _Range = Annotated[list[Finite], pydantic.Field(min_length=2, max_length=2), pydantic.AfterValidator(_ordered)]
 
@@ -56,10 +57,10 @@ class Inside:
 
 @pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class Stacked:
-    """An object's centre is `height` above another's, give or take `tolerance` (m), and at most `radius` beside it."""
+    """An object's centre is `height` above another's, or any of several's, give or take `tolerance` (m), and at most `radius` beside it."""
 
     object: str
-    support: str
+    support: _Names
     height: Positive
     radius: Positive
     tolerance: Positive = 0.01
@@ -67,13 +68,13 @@ class Stacked:
 
 @pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class Placed:
-    """An object's centre is in a box: between `lower` and `upper`, m, each with x, y and z.
+    """The centre of an object, or of any of several, is in a box: between `lower` and `upper`, m, each with x, y and z.
 
     They are counted from another object's origin (`of`), along the world's axes or along that object's own (`turned`); without
     `of` from the world's origin.
     """
 
-    object: str
+    object: _Names
     lower: Vector3
     upper: Vector3
     of: str | None = None
@@ -82,9 +83,9 @@ class Placed:
 
 @pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class Pressed:
-    """A joint of the scene is pushed in by at least `depth`, m."""
+    """A joint of the scene, or any of several, is pushed in by at least `depth`, m."""
 
-    joint: str
+    joint: _Names
     depth: Positive
 
 
@@ -118,10 +119,11 @@ class Condition:
 
 @pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class Stage:
-    """All conditions hold for `hold` seconds on end."""
+    """All conditions hold for `hold` seconds on end. While it is awaited, the episode fails when any of `failure` holds."""
 
     all: Annotated[list[Condition], pydantic.Field(min_length=1)]
     hold: NotNegative = 0.0
+    failure: list[Condition] = field(default_factory=list)
 
 
 @pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
@@ -261,7 +263,7 @@ class Task:
         policy: name of the policy bundle that does it on this robot.
         time_limit: s of robot time after which an episode is truncated.
         command: target velocity (forward m/s, left m/s, turn rad/s).
-        failure: the episode ends when any of these holds.
+        failure: the episode ends when any of these holds, as it does by those of the stage of success that is awaited.
         variants: names of all variants of the file.
         unseen: what training leaves out.
         long_horizon: whether it is a chain of tasks, which training leaves out.
@@ -383,7 +385,9 @@ def load_task(name: str | Path, robot: str | None = None) -> Task:
 
 def _find(name: str | Path) -> tuple[Path, str]:
     """Returns the file and the variant, "" where none is named."""
-    text, _, variant = str(name).partition(":")
+    text, variant = str(name), ""
+    if ":" in text and not Path(text).is_file():  # a path may have a colon of its own
+        text, _, variant = text.rpartition(":")
     pattern = SUITE_FILES if text in suite_names() else TASK_FILES
     return paths.find("task", pattern, text), variant
 
@@ -450,7 +454,7 @@ class BatchMonitor:
             read = _reader(spec)
             stages = [*task.success.after, task.success]
             self._stages = [([_condition(entry, spec, read) for entry in stage.all], stage.hold) for stage in stages]
-            self._failure = [_condition(entry, spec, read) for entry in task.failure]
+            self._failure = [[_condition(entry, spec, read) for entry in [*task.failure, *stage.failure]] for stage in stages]
             self._terms = [(read(term.quantity), term) for term in task.reward.terms]
         except UserError as error:
             raise UserError(f"{task.path}: {error}") from None
@@ -474,9 +478,11 @@ class BatchMonitor:
         now = np.asarray(observation.stamp)
         self._start = np.where(np.isnan(self._start), now, self._start)
         failed = np.zeros(now.shape, dtype=bool)
-        for condition in self._failure:
-            failed = failed | condition.holds(observation)
-        success = self._succeeded(observation, now) & ~failed
+        for number, conditions in enumerate(self._failure):
+            there = self._stage == number
+            for condition in conditions if there.any() else ():
+                failed = failed | (there & condition.holds(observation))
+        success = self._succeeded(observation, now, ~failed)
         # Half a nanosecond: stamps are whole nanoseconds, so that 5 s are reached at 5 s and not one step later.
         late = now - self._start >= self.task.time_limit - 5e-10
         reward = np.zeros(now.shape)
@@ -490,14 +496,15 @@ class BatchMonitor:
         if judgement.success[episode]:
             return "success"
         if judgement.terminated[episode]:
-            return next(check.describe(observation, episode) for check in self._failure if check.holds(observation)[episode])
+            awaited = self._failure[self._stage[episode]]
+            return next(check.describe(observation, episode) for check in awaited if check.holds(observation)[episode])
         return f"time limit of {self.task.time_limit:g} s" if judgement.truncated[episode] else ""
 
-    def _succeeded(self, observation: Observation, now: np.ndarray) -> np.ndarray:
-        """Returns which episodes have come through their last stage; each goes on by at most one stage at a time."""
+    def _succeeded(self, observation: Observation, now: np.ndarray, going_on: np.ndarray) -> np.ndarray:
+        """Returns which of the episodes that go on have come through their last stage; each goes on by at most one stage at a time."""
         passed = np.zeros(now.shape, dtype=bool)
         for number, (conditions, hold) in enumerate(self._stages):
-            there = (self._stage == number) & ~passed
+            there = (self._stage == number) & ~passed & going_on
             if not there.any():
                 continue
             holds = there.copy()
@@ -617,18 +624,18 @@ def _inside(entry: Inside) -> _Check:
 
 
 def _stacked(entry: Stacked) -> _Check:
-    def holds(observation: Observation) -> np.ndarray:
-        beside, above = _offset(observation, entry.object, entry.support)
+    def on(observation: Observation, support: str) -> np.ndarray:
+        beside, above = _offset(observation, entry.object, support)
         return (beside <= entry.radius) & (np.abs(above - entry.height) <= entry.tolerance)
 
-    return _Check(holds, lambda *_: f"{entry.object} is on {entry.support}")
+    return _any_of(entry.support, on, lambda support: f"{entry.object} is on {support}")
 
 
 def _placed(entry: Placed) -> _Check:
     lower, upper = np.array(entry.lower), np.array(entry.upper)
 
-    def holds(observation: Observation) -> np.ndarray:
-        position = simulator_state(observation, entry.object)[..., :3]
+    def there(observation: Observation, name: str) -> np.ndarray:
+        position = simulator_state(observation, name)[..., :3]
         if entry.of is not None:
             other = simulator_state(observation, entry.of)
             position = position - other[..., :3]
@@ -636,7 +643,19 @@ def _placed(entry: Placed) -> _Check:
                 position = _unturned(position, other[..., 3:])
         return np.all((lower <= position) & (position <= upper), axis=-1)
 
-    return _Check(holds, lambda *_: f"{entry.object} is in its place")
+    return _any_of(
+        entry.object, there, lambda name: f"{name} is between {entry.lower} and {entry.upper}" + (f" of {entry.of}" if entry.of else "")
+    )
+
+
+def _any_of(names: str | list[str], holds: Callable[[Observation, str], np.ndarray], text: Callable[[str], str]) -> _Check:
+    """Returns the check of what holds of one thing, or of any of several."""
+    several = [names] if isinstance(names, str) else names
+
+    def describe(observation: Observation, episode: Any) -> str:
+        return text(next((name for name in several if holds(observation, name)[episode]), several[0]))
+
+    return _Check(lambda observation: np.any([holds(observation, name) for name in several], axis=0), describe)
 
 
 def _unturned(vector: np.ndarray, quat: np.ndarray) -> np.ndarray:
@@ -647,10 +666,10 @@ def _unturned(vector: np.ndarray, quat: np.ndarray) -> np.ndarray:
 
 
 def _pressed(entry: Pressed) -> _Check:
-    return _Check(
-        lambda observation: simulator_state(observation, entry.joint)[..., 0] >= entry.depth,
-        lambda *_: f"{entry.joint} is pressed",
-    )
+    def pressed(observation: Observation, joint: str) -> np.ndarray:
+        return simulator_state(observation, joint)[..., 0] >= entry.depth
+
+    return _any_of(entry.joint, pressed, lambda joint: f"{joint} is pressed")
 
 
 def _on_circle(entry: OnCircle, spec: RobotSpec) -> _Check:

@@ -29,4 +29,5 @@ class Demonstrator:
         return Sample(now, True, joints=self._runner.command(observation))
 
     def close(self) -> None:
-        """Does nothing."""
+        """Has the policy give back what it holds outside of this process."""
+        self._runner.close()

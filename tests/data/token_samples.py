@@ -50,7 +50,7 @@ def make_model(decoding: str = "parallel", backbone: Path | None = None, tempera
     if backbone is None:
         network = {"embedded": EmbeddedConfig([32, 32], "words", ["left", "turn"], decoding, 32, 2, 2)}
     else:
-        network = {"backbone": BackboneConfig(str(backbone), 2, decoding)}
+        network = {"backbone": BackboneConfig(str(backbone), [32, 32], 2, decoding)}
     settings = Parameters(TICKS, PERIOD, list(robot.joint_names[:-1]), temperature, **network)
     joints = len(robot.joints)
     state = Ranges(robot.measured_names, np.full(len(robot.measured_names), -3.0), np.full(len(robot.measured_names), 3.0))

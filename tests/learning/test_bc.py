@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -7,13 +6,15 @@ import torch
 
 from ros_rl.errors import UserError
 from ros_rl.learning.bc import BcArgs, Cloner, Train, cloning_loss, main, new_model, schedule
-from ros_rl.learning.demonstrations import Demonstrations, Episode, Sampling
+from ros_rl.learning.demonstrations import Demonstrations, Episode, Sampling, Source
 from ros_rl.policies.bundle import load_bundle
 from ros_rl.policies.embedded_vla import EmbeddedConfig
 from ros_rl.policies.vla import VlaModel, digest
 from ros_rl.robots.spec import load_robot
+from ros_rl.sim.tabletop import JUDGING_SEEDS, SPLITS, TRAINING_SEEDS, load_split, training_tasks
 
 SAMPLING = Sampling(("small",), (32, 32), 2, 0.1)
+SOURCE = Source("arm", {"small": (32, 32)}, SAMPLING)
 ARGS = BcArgs(steps=120, batch=32, learning_rate=3e-3, seed=0)
 ROBOT = load_robot("arm")
 
@@ -40,10 +41,10 @@ def data():
     return Demonstrations.of([make_episode(seed) for seed in range(8)])
 
 
-def make(data, seed=0, decoding="parallel"):
+def make(data, seed=0, words=("left", "right", "turn")):
     torch.manual_seed(seed)
-    network = EmbeddedConfig([32, 32], "words", ["left", "right", "turn"], decoding, 32, 2, 2)
-    return new_model(ROBOT, {"small": (32, 32)}, SAMPLING, data, network)
+    network = EmbeddedConfig([32, 32], "words", list(words), "parallel", 32, 2, 2)
+    return new_model(SOURCE, data, network)
 
 
 @pytest.mark.filterwarnings("ignore:.*hardly moves")
@@ -78,6 +79,18 @@ def test_a_stopped_training_goes_on_as_if_it_had_not_been(data, tmp_path):
     assert rest.step == 3 and run(rest, 3) == whole
     with pytest.raises(UserError, match="batch=32, not 64"):
         Cloner(make(data), data, replace(ARGS, batch=64)).load(tmp_path / "c.safetensors")
+    moved = replace(data, waypoints=data.waypoints + 0.01)
+    wider = replace(data, waypoints=data.waypoints * 2)
+    others = {
+        "demonstrations=": Cloner(make(data), moved, ARGS),
+        "model=": Cloner(make(wider), data, ARGS),  # other ranges
+        "model=.*": Cloner(make(data, words=["turn"]), data, ARGS),
+    }
+    for message, other in others.items():
+        before = digest(other.model.network)
+        with pytest.raises(UserError, match=f"is of a training with {message}"):
+            other.load(tmp_path / "c.safetensors")
+        assert other.step == 0 and digest(other.model.network) == before
     (tmp_path / "c.safetensors").write_bytes(b"x")
     with pytest.raises(UserError, match="damaged checkpoint"):
         rest.load(tmp_path / "c.safetensors")
@@ -116,14 +129,56 @@ def test_the_command_writes_a_bundle(tmp_path, capsys, data):
     folder.mkdir()
     for seed in range(2):
         make_episode(seed).save(folder / f"{seed}.safetensors")
-    (folder / "sampling.json").write_text(json.dumps(SAMPLING.__dict__))
-    (folder / "robot.json").write_text(json.dumps({"robot": "arm", "cameras": {"small": [32, 32]}}))
+    SOURCE.mark(folder)
     words = ["train", "--demos", str(folder), "--out", str(tmp_path / "vla"), "--bc.steps", "2", "--bc.batch", "4"]
     assert main(words) == 0
     assert "finger_joint1: hardly moves" in capsys.readouterr().err
     bundle = load_bundle(tmp_path / "vla")
     assert bundle.method == "bc" and bundle.training["data"].startswith("40 samples")
     assert digest(VlaModel.from_bundle(bundle).network) == bundle.metrics["digest"]
+    made = make_episode(2)
+    replace(made, waypoints=made.waypoints + 0.4, instruction="say it in other words").save(folder / "2.safetensors")
+    assert main(words) == 2
+    assert "vla.checkpoint.safetensors: is of a training with demonstrations=" in capsys.readouterr().err
+    assert load_bundle(tmp_path / "vla").tensors.keys() == bundle.tensors.keys()
     assert main(["train", "--demos", str(tmp_path / "none"), "--out", str(tmp_path / "x")]) == 2
     assert "holds no demonstrations" in capsys.readouterr().err
     assert Train(folder, tmp_path).language == "words"
+
+
+def test_bad_words_are_one_line_before_anything_is_collected_or_trained(tmp_path, capsys):
+    folder, bundle = tmp_path / "demos", tmp_path / "vla"
+    folder.mkdir()
+    make_episode(0).save(folder / "0.safetensors")
+    collect, train = ["collect", "push_button", "--folder", str(tmp_path / "more")], ["train", "--demos", str(folder), "--out", str(bundle)]
+    for words, message in {
+        (*collect, "--image", "50"): "image must be a multiple of 16, got 50",
+        (*collect, "--period", "0"): "period is 0 s, it must be a multiple of the control period",
+        (*collect, "--episodes", "0"): "episodes must be 1 or more",
+        (*collect, "--first-seed", "999999", "--episodes", "2"): "with seeds from 0 to 999999, got 2 from 999999 on",
+        ("collect", "put_in_bowl:yellow", *collect[2:]): "'put_in_bowl:yellow' is kept for the split unseen_pairings",
+        ("collect", "tower_of_three", *collect[2:]): "'tower_of_three' is kept for the split long_horizon",
+        tuple(train): "lacks source.json",
+        (*train, "--lora", "-1"): "lora must be 0 or more",
+        ("evaluate", "arm_circle", "--tasks", "push_button", "--episodes", "0"): "episodes must be from 1",
+        ("evaluate", "arm_circle", "--tasks", "push_button"): "bundle 'arm_circle'",
+    }.items():
+        assert main(list(words)) == 2, words
+        said = capsys.readouterr().err
+        assert message in said and said.count("\n") == 1, said
+    assert not (tmp_path / "more").exists() and not bundle.exists()
+    for word in ("--decoding", "--language"):
+        with pytest.raises(SystemExit):
+            main([*train, word, "foo"])
+
+
+def test_what_is_trained_on_is_never_what_is_judged_by():
+    """Demonstrations and GRPO have the seeds of the split `train`; no other split and no evaluation has any of them."""
+    assert {item.seeds for item in load_split("train")} == {TRAINING_SEEDS}
+    others = [JUDGING_SEEDS, *(load_split(name)[0].seeds for name in SPLITS if name != "train")]
+    assert not any(set(seeds) & set(TRAINING_SEEDS) for seeds in others)
+    assert len({seed for seeds in others for seed in seeds}) == sum(map(len, others))
+    trained = {item.task.name for item in load_split("train") if item.family == "put_in_bowl"}
+    assert {task.name for task in training_tasks("put_in_bowl")} == trained == {f"put_in_bowl:{c}" for c in ("red", "green", "blue")}
+    assert [task.name for task in training_tasks("stack:blue_green")] == ["stack:blue_green"]
+    assert [task.name for task in training_tasks("push_button")] == ["push_button"]

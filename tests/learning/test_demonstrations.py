@@ -1,4 +1,4 @@
-import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,7 +6,8 @@ from sample_episodes import SPEC, make_columns, make_videos, shade
 
 from ros_rl.data.dataset import Dataset, DatasetWriter
 from ros_rl.errors import UserError
-from ros_rl.learning.demonstrations import Demonstrations, Episode, Sampling, collect, from_dataset, scaled, waypoints_after
+from ros_rl.learning.demonstrations import Demonstrations, Episode, Sampling, Source, collect, from_dataset, waypoints_after
+from ros_rl.policies.vla import scaled
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.task import load_task
 
@@ -104,11 +105,37 @@ def test_collecting_goes_on_where_it_was_stopped_and_keeps_to_its_sampling(tmp_p
     # The commands do what was shown: where a sample's first waypoint is, there the joints are at the next one.
     assert np.abs(episode.waypoints[:-1, 0, :7] - episode.position[1:, :7]).max() < 0.05
     assert episode.images.std() > 10
-    with pytest.raises(UserError, match="are sampled by"):
+    with pytest.raises(UserError, match=r"holds demonstrations with image \(32, 32\), not \(16, 16\)"):
         collect(task, [8], Sampling(("overhead",), (16, 16), 5, 0.1), tmp_path / "demos")
+    (tmp_path / "other.yaml").write_text((tmp_path / "push.yaml").read_text().replace("scene.xml", "larger.xml"))
+    (tmp_path / "larger.xml").write_text((tmp_path / "scene.xml").read_text().replace("32 32", "64 48"))
+    with pytest.raises(UserError, match=r"with sizes {'overhead': \(32, 32\)}, not {'overhead': \(48, 64\)}"):
+        collect(load_task(tmp_path / "other.yaml"), [8], sampling, tmp_path / "demos")
+    with pytest.raises(UserError, match="with robot arm, not panda"):
+        replace(Source.of(tmp_path / "demos"), robot="panda").mark(tmp_path / "demos")
+    with pytest.raises(UserError, match=r"period is 0.0125 s, it must be a multiple"):
+        collect(task, [8], replace(sampling, period=0.0125), tmp_path / "more")
     with pytest.raises(UserError, match="unknown camera"):
         collect(task, [8], Sampling(("nose",), (16, 16), 5, 0.1), tmp_path / "more")
-    assert json.loads((tmp_path / "demos/sampling.json").read_text())["ticks"] == 5
+    assert not (tmp_path / "more").exists()
+    assert Source.of(tmp_path / "demos") == Source("arm", {"overhead": (32, 32)}, sampling)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"image": (50, 50)}, "multiple of 16, got 50"), ({"ticks": 0}, "ticks must be 1 or more"), ({"cameras": ()}, "at least one")],
+)
+def test_a_sampling_that_no_policy_can_have_is_refused(change, message):
+    with pytest.raises(UserError, match=message):
+        replace(SAMPLING, **change)
+
+
+def test_a_folder_that_does_not_say_what_it_holds_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"lacks source.json"):
+        Source.of(tmp_path)
+    (tmp_path / "source.json").write_text('{"robot": "arm"}')
+    with pytest.raises(UserError, match=r"source.json: is damaged"):
+        Source.of(tmp_path)
 
 
 def test_images_shrink_by_the_mean_over_areas():

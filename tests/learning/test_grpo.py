@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from token_samples import make_model, make_task
 from ros_rl.errors import UserError
 from ros_rl.learning.grpo import Grpo, GrpoArgs, group_parts, to_batch
 from ros_rl.learning.objectives.ratio import clipped_surrogate
+from ros_rl.learning.token_rollout import TokenWorld, run_requests
 from ros_rl.policies.vla import digest
+from ros_rl.robots.spec import load_robot
 
 ARGS = GrpoArgs(group=4, groups=2, epochs=2, minibatches=1, learning_rate=1e-3, copies=4, chunk=5)
 
@@ -37,6 +40,16 @@ def test_ratios_are_1_at_the_first_update_and_not_after_it(task, decoding):
     assert learnt["first_log_ratio_max"] < 1e-5 and learnt["first_clipped_share"] == 0.0
     assert learnt["log_ratio_max"] > 1e-4
     learner.rollouts.close()
+
+
+def test_figures_are_those_of_updates_that_had_rows(task):
+    """One group in two parts: one of them is empty, whichever comes first."""
+    for seed in range(3):
+        learner = Grpo(make_model(), [task], replace(ARGS, groups=1, minibatches=2, seed=seed))
+        batch, decisions, level, weight, _ = learner.prepare(with_outcomes(learner.sample()))
+        learnt = learner.learn(batch, decisions, level, weight)
+        assert learnt["gradient_norm"] > 0 and learnt["log_ratio_max"] > 1e-6 and learnt["first_log_ratio_max"] < 1e-5
+        learner.rollouts.close()
 
 
 def test_the_gradient_does_not_depend_on_how_many_decisions_pass_together(task):
@@ -82,11 +95,22 @@ def test_a_stopped_training_goes_on_as_if_it_had_not_been(task, tmp_path):
     first = Grpo(make_model(), [task], args)
     steps(first, 1)
     first.save(tmp_path / "c.safetensors")
-    second = Grpo(make_model(seed=3), [task], args)
+    second = Grpo(make_model(), [task], args)
     second.load(tmp_path / "c.safetensors")
     assert steps(second, 1) == whole
     with pytest.raises(UserError, match="group=4, not 8"):
         Grpo(make_model(), [task], replace(args, group=8)).load(tmp_path / "c.safetensors")
+    other = Grpo(make_model(seed=3), [task], args)
+    before = digest(other.model.network)
+    with pytest.raises(UserError, match="is of a training with start="):
+        other.load(tmp_path / "c.safetensors")
+    assert digest(other.model.network) == before and other.iteration == 0
+    with pytest.raises(UserError, match=r"is of a training with tasks=\['turn'\], not \['turn', 'turn'\]"):
+        Grpo(make_model(), [task, task], args).load(tmp_path / "c.safetensors")
+    model = make_model()
+    model.code.ranges.upper[:] = 0.5
+    with pytest.raises(UserError, match="is of a training with model="):
+        Grpo(model, [task], args).load(tmp_path / "c.safetensors")
     (tmp_path / "c.safetensors").write_bytes(b"half")
     with pytest.raises(UserError, match="damaged checkpoint"):
         second.load(tmp_path / "c.safetensors")
@@ -127,6 +151,19 @@ def test_a_batch_has_the_tokens_of_its_episodes_in_order(task):
         assert batch.mask[row].sum() == count and not batch.mask[row, count:].any()
         assert batch.tokens[row, :count].tolist() == np.concatenate(trace.tokens).tolist()
         assert batch.step[row, :count].tolist() == np.repeat(np.arange(len(trace.tokens)), length).tolist()
+    learner.rollouts.close()
+
+
+def test_control_periods_are_counted_wherever_episodes_run(task):
+    learner = Grpo(make_model(), [task], replace(ARGS, groups=1))
+    elsewhere = TokenWorld(task, load_robot("arm"), 4, threads=1)
+    learner.rollouts._pool = SimpleNamespace(
+        run=lambda model, name, requests, temperature: run_requests(model, elsewhere, requests, temperature)
+    )
+    traces = learner.sample()
+    assert learner.ticks == sum(round(trace.seconds / load_robot("arm").period) for trace in traces) > 100
+    assert learner.prepare(traces)[-1]["diverged"] == 0
+    elsewhere.close()
     learner.rollouts.close()
 
 

@@ -6,11 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from ros_rl.errors import UserError
 from ros_rl.learning.tabletop_bench import Players, episodes_of, markdown, measure, rows_of
-from ros_rl.policies.bundle import load_bundle
-from ros_rl.sim.tabletop import load_split
+from ros_rl.policies.action_tokens import Ranges
+from ros_rl.policies.bundle import load_bundle, save_bundle
+from ros_rl.policies.embedded_vla import EmbeddedConfig
+from ros_rl.policies.vla import Parameters, VlaModel, spec_for
+from ros_rl.robots.spec import load_robot
+from ros_rl.sim.tabletop import SPLITS, load_split
 from ros_rl.sim.task import load_task, suite_names
 
 ROOT = Path(__file__).parents[2]
@@ -62,6 +67,25 @@ def test_a_measurement_counts_successes_and_names_failures(players):
     assert (figures["success_rate"], figures["steps"], figures["variants"], figures["instructions"]) == (0.0, 20, 2, 14)
     assert [entry["task"] for entry in figures["failed"]] == ["press_button:green", "press_button:yellow"]
     assert figures["failed"][0]["reason"] == "time limit of 0.05 s"
+
+
+def test_a_policy_that_reads_images_is_played_in_every_split(tmp_path):
+    """With random weights it does nothing of use; what counts is that its cameras take images, which differ from decision to decision."""
+    robot = load_robot("arm")
+    torch.manual_seed(0)
+    settings = Parameters(2, 0.1, list(robot.joint_names[:-1]), embedded=EmbeddedConfig([32, 32], "words", ["button"], width=32, layers=1))
+    state = Ranges(robot.measured_names, np.full(len(robot.measured_names), -3.0), np.full(len(robot.measured_names), 3.0))
+    action = Ranges(robot.joint_names, np.full(8, -0.1), np.full(8, 0.1))
+    model = VlaModel.new(spec_for(robot, {"front": (128, 128), "hand": (128, 128)}, 2, 0.1), settings, state, action)
+    save_bundle(tmp_path / "vla", model.to_bundle("vla", "random", {}, {}))
+    players, seen = Players(policy=str(tmp_path / "vla")), []
+    for row in rows_of(list(SPLITS), ["press_button", "press_two_buttons"]):
+        task, seed = episodes_of(row.items, 1)[0]
+        played = players.play(replace(task, time_limit=0.3), seed, lambda step: seen.append(step.observation.images))
+        assert played.state.truncated and played.steps == 60
+    players.close()
+    assert len(seen) == 5 * 60 and all(set(images) == {"front", "hand"} for images in seen)
+    assert len({images["hand"].tobytes() for images in seen}) > 10
 
 
 def test_the_table_has_a_line_for_each_task_and_a_column_for_each_split():

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from token_samples import make_model, make_task
@@ -5,7 +7,7 @@ from token_samples import make_model, make_task
 from ros_rl.hardware.guard import Guard, GuardedRobot
 from ros_rl.hardware.mujoco import MujocoRobot
 from ros_rl.learning.rollout import Step, run_episode
-from ros_rl.learning.token_rollout import Request, TokenWorld, run_requests
+from ros_rl.learning.token_rollout import Request, Start, TokenWorld, run_requests
 from ros_rl.policies.runner import PolicyRunner
 from ros_rl.policies.vla import VlaPolicy
 from ros_rl.robots.spec import load_robot
@@ -71,3 +73,17 @@ def test_an_episode_ends_by_success_or_by_its_time_limit(world):
 def test_temperature_0_has_no_randomness(world):
     one, other = run_requests(make_model(), world, requests_of(world, [(1,), (2,)]), 0.0)
     assert np.array_equal(one.tokens, other.tokens)
+
+
+def test_an_episode_whose_simulation_diverges_has_failed_and_the_others_go_on(world):
+    alone = run_requests(make_model(), world, requests_of(world, [(1,), (3,)]), 1.0)
+    good = requests_of(world, [(1,), (2,), (3,)])
+    world.sim.qvel[0] = 1e12
+    wild = replace(good[1], start=Start(world.sim.snapshot([0])[0], good[1].start.target))
+    one, bad, other = run_requests(make_model(), world, [good[0], wild, good[2]], 1.0)
+    assert (bad.diverged, bad.terminated, bad.success, bad.truncated) == (True, True, False, False)
+    assert len(bad.tokens) >= 1 and bad.seconds < 0.6
+    for trace, expected in ((one, alone[0]), (other, alone[1])):
+        assert not trace.diverged and trace.seconds == expected.seconds
+        assert np.array_equal(trace.position, expected.position) and np.array_equal(trace.tokens, expected.tokens)
+    assert not any(trace.diverged for trace in run_requests(make_model(), world, good, 1.0))

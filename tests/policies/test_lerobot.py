@@ -21,8 +21,8 @@ ROBOT = load_robot("arm")
 class FakePolicy:
     """Gives the state back for each tick, plus the mean of the image and 1 if it is told to go up."""
 
-    def __init__(self, joints):
-        self.config = SimpleNamespace(output_features={"action": SimpleNamespace(shape=(joints,))})
+    def __init__(self, joints, reads):
+        self.config = SimpleNamespace(output_features={"action": SimpleNamespace(shape=(joints,))}, n_obs_steps=reads)
         self.resets = 0
 
     def to(self, device):
@@ -34,7 +34,11 @@ class FakePolicy:
     def reset(self):
         self.resets += 1
 
+    def select_action(self, batch):
+        return batch["observation.state"][:, :8] + 0.25
+
     def predict_action_chunk(self, batch):
+        assert self.config.n_obs_steps == 1  # with more, the queue that select_action fills is empty
         offset = batch["observation.images.top"].mean() + float(batch["task"] == ["up"])
         return (batch["observation.state"][:, None, :8] + offset).repeat(1, 5, 1)
 
@@ -42,30 +46,35 @@ class FakePolicy:
 @pytest.fixture
 def package(monkeypatch):
     """Puts the stand-in where `import lerobot` finds it; returns a function that sets how many joints its policy has."""
-    made = {"joints": 8}
+    made = {"joints": 8, "reads": 1}
     config = SimpleNamespace(type="act", device="")
     names = ["lerobot", "lerobot.configs", "lerobot.configs.policies", "lerobot.policies", "lerobot.policies.factory"]
     modules = {name: ModuleType(name) for name in names}
     modules["lerobot"].__spec__ = SimpleNamespace(name="lerobot")
     modules["lerobot.configs.policies"].PreTrainedConfig = SimpleNamespace(from_pretrained=lambda folder, local_files_only: config)
     factory = modules["lerobot.policies.factory"]
-    cls = SimpleNamespace(from_pretrained=lambda folder, config, local_files_only: FakePolicy(made["joints"]))
+    cls = SimpleNamespace(from_pretrained=lambda folder, config, local_files_only: FakePolicy(made["joints"], made["reads"]))
     factory.get_policy_class = lambda kind: {"act": cls}[kind]
-    factory.make_pre_post_processors = lambda config, pretrained_path: (lambda batch: batch, lambda chunk: chunk * 1.0)
+
+    def make_pre_post_processors(config, pretrained_path, preprocessor_overrides):
+        made["device"] = preprocessor_overrides["device_processor"]["device"]
+        return lambda batch: batch, lambda chunk: chunk * 1.0
+
+    factory.make_pre_post_processors = make_pre_post_processors
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     return made
 
 
-def make_bundle(folder):
+def make_bundle(folder, chunk=3):
     keys = (ObservationKey("joint_position", (len(ROBOT.measured_names),)), ObservationKey("images.front", (4, 6, 3)))
-    spec = PolicySpec("arm", ROBOT.joint_names, (*keys, ObservationKey("instruction", ())), 20.0, 3)
+    spec = PolicySpec("arm", ROBOT.joint_names, (*keys, ObservationKey("instruction", ())), 20.0, chunk)
     return Bundle("theirs", "lerobot", "act", spec, {"folder": str(folder), "cameras": {"front": "top"}})
 
 
 @pytest.fixture
 def folder(tmp_path):
-    for name in ("config.json", "model.safetensors"):
+    for name in ("config.json", "model.safetensors", "policy_preprocessor.json", "policy_postprocessor.json"):
         (tmp_path / name).write_text("{}")
     return tmp_path
 
@@ -82,11 +91,26 @@ def test_a_policy_of_lerobot_gives_chunks_for_the_robot(folder, package):
     policy.reset(0, "up")
     assert policy.act(observation).values[0, 0] == pytest.approx(1.2, abs=1e-6)
     assert torch.is_grad_enabled()
+    assert package["device"] == "cpu"  # whatever it was trained on
+
+
+def test_a_policy_that_reads_several_observations_is_asked_for_one_action_at_a_time(folder, package):
+    package["reads"] = 2
+    with pytest.raises(UserError, match="reads 2 observations in a row; the bundle's chunk must be 1, not 3"):
+        load_policy(make_bundle(folder), ROBOT)
+    policy = load_policy(make_bundle(folder, chunk=1), ROBOT)
+    zero = np.zeros(len(ROBOT.measured_names))
+    chunk = policy.act(Observation(1.5, ROBOT.home, zero, zero, images={"front": np.zeros((4, 6, 3), np.uint8)}))
+    assert chunk.values.shape == (1, 8)
+    np.testing.assert_allclose(chunk.values[0], np.clip(ROBOT.home[:8] + 0.25, ROBOT.lower, ROBOT.upper), atol=1e-6)
 
 
 def test_what_is_no_policy_or_another_robots_is_refused(folder, package):
     package["joints"] = 6
     with pytest.raises(UserError, match="gives 6 numbers, the bundle commands 8 joints"):
+        load_policy(make_bundle(folder), ROBOT)
+    (folder / "policy_preprocessor.json").unlink()
+    with pytest.raises(UserError, match=r"lacks policy_preprocessor.json"):
         load_policy(make_bundle(folder), ROBOT)
     (folder / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"lacks model.safetensors"):

@@ -3,16 +3,20 @@ import threading
 
 import numpy as np
 import pytest
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
+from websockets.sync.server import serve
 
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import ActionChunk, Observation
 from ros_rl.policies.actors import load_policy
+from ros_rl.policies.async_runner import AsyncRunner
 from ros_rl.policies.bundle import load_bundle
 from ros_rl.policies.interface import ObservationKey, PolicySpec, PolicyUnavailable
 from ros_rl.policies.policy_server import PolicyServer
 from ros_rl.policies.remote import RemotePolicy, remote_bundle
-from ros_rl.policies.wire import observation_message, observation_of, pack, unpack
+from ros_rl.policies.runner import PolicyRunner
+from ros_rl.policies.wire import chunk_of, observation_message, observation_of, pack, spec_message, spec_of, unpack
 from ros_rl.robots.spec import load_robot
 
 ROBOT = load_robot("arm")
@@ -29,6 +33,7 @@ class Echo:
 
     def __init__(self, spec=SPEC):
         self.spec, self.seen, self.resets, self.seed = spec, [], [], 0
+        self.asked = threading.Semaphore(0)
         self.wait = threading.Event()
         self.wait.set()
 
@@ -39,6 +44,7 @@ class Echo:
             raise UserError("it cannot fly")
 
     def act(self, observation):
+        self.asked.release()
         self.wait.wait(30)
         self.seen.append(observation)
         values = np.repeat(observation.joint_position[None, :8] + self.seed, 3, axis=0)
@@ -84,6 +90,46 @@ def test_a_served_policy_answers_as_the_policy_itself(served):
     remote.close()
 
 
+def test_the_timeout_stands_after_the_address(served):
+    _, server = served
+    policy = load_policy(load_bundle(f"{server.url}?timeout=20"), ROBOT)
+    assert policy._settings.timeout == 20.0 and policy._settings.url == server.url
+    policy.reset(2, "put it down")
+    assert policy.act(see()).stamp == 0.0
+    policy.close()
+    for said in ("timeout=0", "timeout=-1", "timeout=soon", "timeout=", "timeout", "timeout=nan", "timeout=1e9", "patience=3"):
+        with pytest.raises(UserError, match=r"may stand \?timeout=S"):
+            load_bundle(f"{server.url}?{said}")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dt": None}, "no chunk"),
+        ({"dt": 0.0}, "3 rows that are 0 s apart"),
+        ({"dt": float("nan")}, "nan s apart"),
+        ({"dt": 1e6}, "1e\\+06 s apart"),
+        ({"values": np.zeros((99_999, 8))}, "99999 rows"),
+        ({"stamp": float("inf")}, "from inf s on"),
+        ({"stamp": "now"}, "no chunk"),
+        ({"values": np.zeros((0, 8))}, "no chunk for 8 joints"),
+        ({"values": np.zeros((3, 7))}, "no chunk for 8 joints"),
+        ({"values": np.full((3, 8), np.nan)}, "not finite"),
+    ],
+)
+def test_a_chunk_that_the_policy_cannot_have_given_is_refused(change, message):
+    said = {"kind": "chunk", "values": np.zeros((3, 8)), "dt": 1 / SPEC.rate, "stamp": 0.5, "source": "echo"}
+    assert chunk_of(said, SPEC).stamp == 0.5 and len(chunk_of({**said, "values": np.zeros((2, 8))}, SPEC)) == 2
+    with pytest.raises(UserError, match=message):
+        chunk_of({name: value for name, value in {**said, **change}.items() if value is not None}, SPEC)
+
+
+@pytest.mark.parametrize("change", [{"rate": 0.0}, {"rate": -1.0}, {"rate": float("inf")}, {"chunk": 0}, {"joints": None}])
+def test_a_spec_that_no_policy_has_is_refused(change):
+    with pytest.raises(UserError, match="no policy spec"):
+        spec_of({**spec_message(SPEC), **change})
+
+
 def test_another_robot_is_told_that_the_policy_is_taken(served):
     _, server = served
     first = ask(server.url)
@@ -91,6 +137,55 @@ def test_another_robot_is_told_that_the_policy_is_taken(served):
     with pytest.raises(UserError, match="serves another robot"):
         remote_bundle(server.url)
     first.close()
+
+
+def test_a_connection_is_given_back_and_taken_anew(served):
+    policy, server = served
+    first = ask(server.url)
+    first.act(see())
+    PolicyRunner(first).close()
+    second = ask(server.url)
+    assert second.act(see(1.0)).stamp == 1.0
+    second.close()
+    assert first.act(see(2.0)).stamp == 2.0 and policy.resets == [(2, "put it down")] * 3
+    first.close()
+
+
+@pytest.mark.parametrize("hello", [None, {"kind": "spec", "version": 99}, {"kind": "spec", "version": 1}, b"text"])
+def test_a_server_that_greets_wrongly_or_not_at_all_is_left_alone(hello, monkeypatch):
+    """Its handler sees the connection end; one left open would keep the server taken."""
+    monkeypatch.setattr("ros_rl.policies.remote._PATIENCE", 3.0)
+    ended = threading.Event()
+
+    def handle(connection):
+        if hello is not None:
+            connection.send(hello if isinstance(hello, bytes) else pack(hello))
+        with pytest.raises(ConnectionClosed):
+            connection.recv(timeout=60)
+        ended.set()
+
+    with serve(handle, "127.0.0.1", 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        with pytest.raises(UserError):
+            remote_bundle(f"ws://127.0.0.1:{server.socket.getsockname()[1]}")
+        assert ended.wait(30)
+        server.shutdown()
+        thread.join()
+
+
+def test_closing_does_not_wait_for_an_answer(served):
+    """The server says nothing for 30 s, and the timeout is far longer: an answer that is waited for would come late, but be counted."""
+    policy, server = served
+    remote = ask(server.url, 600.0)
+    runner = AsyncRunner(remote)
+    policy.wait.clear()
+    runner.command(see(0.0).told(np.zeros(3), "put it down"))
+    assert policy.asked.acquire(timeout=30)
+    asked = runner._asked.answer
+    runner.close()
+    assert isinstance(asked.exception(timeout=0), PolicyUnavailable) and not policy.seen
+    policy.wait.set()
 
 
 def test_late_answers_are_discarded(served):

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 import tiny_backbones
@@ -27,7 +29,7 @@ def make(kind, decoding, folders):
     torch.manual_seed(0)
     if kind == "embedded":
         return EmbeddedVla(EmbeddedConfig([32, 32], "words", ["push", "put", "red"], decoding, 32, 2, 2), 2, 8, 2, 3).eval()
-    return BackboneVla(BackboneConfig(str(folders[kind]), 2, decoding), 8, 2, 3).eval()
+    return BackboneVla(BackboneConfig(str(folders[kind]), [32, 32], 2, decoding), 8, 2, 3).eval()
 
 
 CASES = [(kind, how) for kind in ("embedded", "smolvlm", "qwen2_5_vl", "paligemma") for how in ("parallel", "autoregressive")]
@@ -114,11 +116,15 @@ def test_nan_is_refused():
         make("embedded", "parallel", {}).decode(make_inputs(), -1.0)
 
 
-def test_images_of_another_size_are_scaled_by_the_mean_over_areas():
-    network, inputs = make("embedded", "parallel", {}), make_inputs()
-    doubled = inputs.images.repeat_interleave(2, 2).repeat_interleave(2, 3)
-    same = network.logits(Inputs(doubled, inputs.state, inputs.instructions))
-    torch.testing.assert_close(same, network.logits(inputs), atol=1e-5, rtol=1e-5)
+@pytest.mark.parametrize(
+    ("family", "marker"),
+    [("smolvlm", "<image>"), ("smolvlm", "<end_of_utterance>"), ("qwen2_5_vl", "<|image_pad|>"), ("paligemma", "<image>")],
+)
+def test_markers_of_the_model_are_refused_in_an_instruction(family, marker, folders):
+    network, inputs = make(family, "parallel", folders), make_inputs()
+    with pytest.raises(UserError, match=re.escape(f"has the marker {marker}")):
+        network.decode(Inputs(inputs.images[:1], inputs.state[:1], [f"push the {marker} button"]))
+    network.decode(Inputs(inputs.images[:1], inputs.state[:1], ["push the image, then the <b>button</b>"]))
 
 
 def test_the_default_network_is_small():
@@ -141,9 +147,9 @@ def test_a_folder_that_is_no_model_is_refused(spoil, message, tmp_path):
     folder = tiny_backbones.make("paligemma", tmp_path)
     spoil(folder)
     with pytest.raises(UserError, match=message):
-        BackboneVla(BackboneConfig(str(folder), 2), 8, 2, 3)
+        BackboneVla(BackboneConfig(str(folder), [32, 32], 2), 8, 2, 3)
 
 
 def test_a_folder_that_is_not_there_is_refused():
     with pytest.raises(UserError, match="no such folder"):
-        BackboneVla(BackboneConfig("/nowhere", 2), 8, 2, 3)
+        BackboneVla(BackboneConfig("/nowhere", [32, 32], 2), 8, 2, 3)

@@ -11,7 +11,7 @@ from ros_rl.hardware.interface import Observation
 from ros_rl.policies.actors import load_policy
 from ros_rl.policies.bundle import load_bundle, save_bundle
 from ros_rl.policies.interface import Policy
-from ros_rl.policies.vla import VlaModel, VlaPolicy, digest, spec_for
+from ros_rl.policies.vla import VlaModel, VlaPolicy, digest, scaled, spec_for
 from ros_rl.robots.spec import load_robot
 
 ROBOT = load_robot("arm")
@@ -71,6 +71,26 @@ def test_commands_stay_within_the_joints_limits(tmp_path):
     policy = VlaPolicy(model.to_bundle("wild", "", {}, {}), ROBOT)
     policy.reset(0, "turn left")
     assert (policy.act(make_observation()).values <= ROBOT.upper).all()
+
+
+@pytest.mark.parametrize("family", [None, "smolvlm"])
+def test_cameras_of_any_sizes_are_scaled_to_that_of_the_network(family, tmp_path):
+    """As demonstrations are, so that a policy reads in training what it reads on the robot."""
+    folder = tiny_backbones.make(family, tmp_path) if family else None
+    model = make_model(backbone=folder)
+    sizes = {"front": (128, 128), "wrist": (96, 64)}
+    model = VlaModel.new(spec_for(ROBOT, sizes, 2, 0.1), model.settings, model.state, model.code.ranges)
+    policy = VlaPolicy(model.to_bundle("two", "random", {}, {}), ROBOT)
+    policy.reset(0, "turn left")
+    draw, zeros = np.random.default_rng(0), np.zeros(len(ROBOT.measured_names))
+    images = {name: draw.integers(0, 256, (*size, 3)).astype(np.uint8) for name, size in sizes.items()}
+    assert np.isfinite(policy.act(Observation(0.0, ROBOT.home, zeros, zeros, images=images)).values).all()
+    inputs = model.inputs({name: image[None] for name, image in images.items()}, ROBOT.home[None], ["turn left"])
+    assert inputs.images.shape == (1, 2, 32, 32, 3)
+    means = images["front"].reshape(32, 4, 32, 4, 3).mean(axis=(1, 3))
+    assert np.abs(inputs.images[0, 0].numpy() - means).max() <= 0.5 + 1e-9
+    shrunk = {name: scaled(image, (32, 32))[None] for name, image in images.items()}
+    assert torch.equal(model.inputs(shrunk, ROBOT.home[None], ["turn left"]).images, inputs.images)
 
 
 def test_an_image_of_another_size_is_refused(tmp_path):

@@ -22,6 +22,7 @@ from ros_rl.policies import actors
 from ros_rl.policies.bundle import Bundle, load_bundle, save_bundle
 from ros_rl.policies.interface import ObservationKey, PolicySpec
 from ros_rl.policies.learned import prior_tensors
+from ros_rl.policies.policy_server import PolicyServer
 from ros_rl.policies.runner import PolicyRunner
 from ros_rl.robots.spec import load_robot
 from ros_rl.safety.interface import PassThrough
@@ -222,3 +223,27 @@ def test_an_asynchronous_policy_answers_ahead_and_starves_without_harm(ros):
 def test_asynchronous_and_lockstep_exclude_each_other(ros):
     with pytest.raises(UserError, match="asynchronous and lockstep"):
         ros.add(policy_node("cartpole", "cartpole_lqr", asynchronous=True, lockstep=True))
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_policy_server_is_free_for_a_reload_and_after_a_cleanup(ros, asynchronous):
+    with PolicyServer(actors.load_policy("cartpole_lqr", load_robot("cartpole"))) as server:
+        node, commands = ros.add(policy_node("cartpole", server.url, asynchronous=asynchronous)), ros.hear(JointTrajectory, "policy/action")
+        publisher = ros.probe.create_publisher(JointState, "joint_states", STREAM_QOS)
+        ros.until(publisher.get_subscription_count)
+        stamps = iter(np.arange(1, 100_000) * 0.01)
+
+        def show_until_answered():
+            publisher.publish(to_joint_state(float(next(stamps)), ["slider", "pole"], np.zeros(2), np.zeros(2), np.zeros(2)))
+            return bool(commands)
+
+        ros.until(show_until_answered, "for a command")
+        reloaded = ros.call(Trigger, "policy/reload")
+        assert reloaded.success, reloaded.message
+        commands.clear()
+        ros.until(show_until_answered, "for a command of the policy that was loaded again")
+        node.trigger_deactivate()
+        node.trigger_cleanup()
+        assert load_bundle(server.url).spec.robot == "cartpole"
+        node.trigger_configure()
+        assert node.failure is None

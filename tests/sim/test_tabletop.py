@@ -69,6 +69,8 @@ def test_splits_are_disjoint(splits):
 
 
 def test_unseen_positions_are_where_training_puts_nothing(splits):
+    """Neither the task itself nor any other of its scene, in training, puts the object there."""
+
     def apart(one: PoseRange, other: PoseRange) -> bool:
         return any(a[1] < b[0] or b[1] < a[0] for a, b in ((one.x, other.x), (one.y, other.y)))
 
@@ -78,7 +80,59 @@ def test_unseen_positions_are_where_training_puts_nothing(splits):
         assert moved
         for name, where in moved.items():
             assert item.task.reset.objects[name] == where
-            assert apart(where, trained[item.task.name].reset.objects[name]), (item.task.name, name)
+            for other in trained.values():
+                if other.scene == item.task.scene and name in other.reset.objects:
+                    assert apart(where, other.reset.objects[name]), (item.task.name, name, other.name)
+
+
+def test_no_task_of_training_asks_for_all_of_an_unseen_pairing(splits):
+    asked = {item.task.name: item.task.plan for item in splits["train"]}
+    for item in splits["unseen_pairings"]:
+        for name, plan in asked.items():
+            assert not all(skill in plan for skill in item.task.plan), (item.task.name, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "thing", "state"),
+    [
+        ("press_button:green", "red_button", [0.008]),
+        ("press_two_buttons:green_red", "red_button", [0.008]),
+        ("press_two_buttons:green_red", "yellow_button", [0.008]),
+        ("store_and_press:red_green", "yellow_button", [0.008]),
+        ("slide:left", "lever", [-0.06]),
+        ("turn_knob:clockwise", "knob", [1.4]),
+        ("slide_and_turn:left_clockwise", "knob", [1.4]),
+        ("slide_and_turn:left_clockwise", "knob", [-1.4]),
+        ("wipe:leftwards", "sponge", [0.45, -0.07, 0.015]),
+        ("put_on_square:red_purple", "red_block", [0.66, -0.13, 0.02]),
+        ("push_past_line:red", "blue_block", [0.63, 0.0, 0.02]),
+    ],
+)
+def test_doing_something_else_fails(models, name, thing, state):
+    """Else a policy that does all that a scene offers, one after the other, would succeed without reading."""
+    task = load_task(name)
+    batch, monitor = BatchSim(models[task.scene], 1, threads=1), BatchMonitor(task, load_robot("arm"), (1,))
+    batch.reset([0], [5], task)
+    seen = batch.observe(task)
+    assert not monitor.update(seen).done.any()
+    seen.privileged[thing][0, : len(state)] = state
+    judged = monitor.update(seen)
+    assert judged.terminated.all() and not judged.success.any()
+    assert thing in monitor.reason(seen, judged, 0) or "scene_joint" in monitor.reason(seen, judged, 0)
+
+
+@pytest.mark.parametrize("family", suite_names())
+def test_picking_up_another_block_fails(models, family):
+    for task in variants(family):
+        named = {word for skill in task.plan for word in vars(skill.what).values() if isinstance(word, str)}
+        blocks = {name for name in models[task.scene].objects if name.endswith("_block")}
+        wrong = sorted(blocks - named) if blocks & named else []
+        batch = BatchSim(models[task.scene], max(1, len(wrong)), threads=1)
+        batch.reset(range(len(batch)), [5] * len(batch), task)
+        seen, monitor = batch.observe(task), BatchMonitor(task, load_robot("arm"), (len(batch),))
+        for copy, name in enumerate(wrong):
+            seen.privileged[name][copy, 2] = 0.15
+        assert monitor.update(seen).terminated.tolist() == [bool(wrong)] * len(batch), task.name
 
 
 def test_unseen_pairings_ask_for_what_training_shows(splits):

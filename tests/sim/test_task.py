@@ -278,6 +278,46 @@ variants:
 """
 
 
+def test_a_stage_that_is_awaited_can_fail(tmp_path):
+    """Pressing `b` or `c` fails until `a` was; afterwards it is what is asked for."""
+    text = CARTPOLE.replace(
+        """success:
+  hold: 1.0
+  all:
+    - within: {quantity: joint_position.pole, bounds: [-0.2, 0.2]}
+""",
+        """success:
+  after:
+    - all: [{pressed: {joint: a, depth: 0.01}}]
+      failure: [{pressed: {joint: [b, c], depth: 0.01}}]
+  all: [{pressed: {joint: c, depth: 0.01}}]
+""",
+    )
+    monitor = TaskMonitor(load_task(task_file(tmp_path, text)), load_robot("cartpole"))
+
+    def update(stamp, **pressed):
+        return monitor.update(at(stamp, 0.0, privileged={name: np.array([pressed.get(name, 0.0)]) for name in "abc"}))
+
+    assert not update(0.0).done
+    early = update(0.1, c=0.02)
+    assert early.terminated and not early.success and early.reason == "c is pressed"
+    monitor.reset()
+    both = update(0.0, a=0.02, b=0.02)
+    assert both.terminated and not both.success and both.reason == "b is pressed"
+    monitor.reset()
+    assert not update(0.0, a=0.02).done and not update(0.1, b=0.02).done
+    assert update(0.2, c=0.02).success
+
+
+def test_a_path_may_have_a_colon(tmp_path):
+    folder = tmp_path / "run:3"
+    folder.mkdir()
+    path = task_file(folder, CARTPOLE)
+    assert load_task(path).path == path
+    path.write_text(CARTPOLE.replace("time_limit: 2.0", "variants: {short: {limit: 1.0}, long: {limit: 5.0}}\ntime_limit: '{limit}'"))
+    assert load_task(f"{path}:long").time_limit == 5.0 and load_task(path).time_limit == 1.0
+
+
 def test_a_task_in_variants(tmp_path):
     text = CARTPOLE.replace("balance the pole", "lean to the {way}").replace("bounds: [-0.2, 0.2]", 'bounds: ["{low}", "{high}"]')
     path = task_file(tmp_path, text + VARIANTS)

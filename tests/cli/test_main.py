@@ -162,7 +162,9 @@ def test_a_command_that_is_told_to_end_ends_as_after_ctrl_c_unless_it_shall_not_
 
 
 def test_output_that_nobody_reads_to_its_end_is_no_failure():
-    listing = subprocess.Popen([sys.executable, "-m", "ros_rl.cli.main", "robot", "check", "arm"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    listing = subprocess.Popen(
+        [sys.executable, "-m", "ros_rl.cli.main", "robot", "check", "arm"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     listing.stdout.close()  # as `head -0` does
     assert listing.stderr.read() == b"" and listing.wait() == 0
 

@@ -46,7 +46,7 @@ class Replay:
 
     def run(self) -> int:
         """Returns 0 when the episode has been played to its end."""
-        from ros_rl.nodes.replay import play
+        from ros_rl.nodes.replay import Plan, play
 
         recorded = Recorded.read(self.dataset, self.episode)
         simulated = self.arguments.get("mode", "sim") == "sim"
@@ -72,7 +72,8 @@ class Replay:
                 def progress(seconds: float) -> None:
                     bar.update(max(round(seconds, 3) - bar.n, 0))
 
-                stamps, positions = play(robot, described, recorded.stamps[-1], from_reset, lockstep, progress)
+                plan = Plan(robot, recorded.actions[0], float(recorded.stamps[-1]), from_reset, lockstep)
+                stamps, positions = play(described, plan, progress)
         report = recorded.compare(stamps, positions)
         if self.json:
             print(json.dumps({"dataset": str(self.dataset), "episode": self.episode, **report}))

@@ -1,6 +1,7 @@
 """Starts a node graph without the ROS `launch` package: a process for each node, watched until the end."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import yaml
+from tqdm import tqdm
 
 from ros_rl.bringup import (
     COMMIT_PATIENCE,
@@ -24,12 +26,13 @@ from ros_rl.bringup import (
     processes,
 )
 from ros_rl.errors import UserError
-from ros_rl.nodes.environment import BAD_INPUT, ros_domain
+from ros_rl.nodes.environment import BAD_INPUT, PAGE_IS_AT, ros_domain
 
 SILENCE = 30.0  # s without a message after which a graph counts as stuck
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _PATIENCE = (4.0, 2.0)  # s after each of them
 _RECORDER = "recorder_node"
+_WEB = "web_node"
 
 
 class GraphProcesses:
@@ -40,7 +43,7 @@ class GraphProcesses:
 
         Args:
             described: what to start.
-            quiet: whether the nodes' logs are kept in a file instead of shown.
+            quiet: whether the nodes' logs are kept in a file instead of shown, all but the address of the page.
             terminal: whether a keyboard may have this process's terminal.
         """
         self._terminal = terminal
@@ -50,6 +53,7 @@ class GraphProcesses:
         self._folder = tempfile.TemporaryDirectory(prefix="ros_rl-")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._reported: set[str] = set()
+        self._told_address = False
 
     @property
     def log(self) -> Path:
@@ -101,8 +105,10 @@ class GraphProcesses:
     def ended(self) -> int | None:
         """Returns the exit code for the graph when it has ended, else None.
 
-        A node that died while the rest goes on is reported once.
+        A node that died while the rest goes on is reported once. So is the address of the page where nodes are quiet: nobody could
+        open it otherwise.
         """
+        self._tell_address()
         for name, process in self.processes.items():
             code = process.poll()
             if code is None or name in self._reported:
@@ -112,6 +118,14 @@ class GraphProcesses:
             self._reported.add(name)
             print(f"ros-rl: {obituary(name, code)}", file=sys.stderr)
         return None
+
+    def _tell_address(self) -> None:
+        if not self._quiet or self._told_address or _WEB not in self.processes:
+            return
+        found = re.search(f"{PAGE_IS_AT}\\S+\\n", self.log.read_text(errors="replace"))
+        if found is not None:
+            self._told_address = True
+            tqdm.write(found[0], file=sys.stderr, end="")
 
     def stop(self) -> None:
         """Ends every process: first asked, then told, then killed. The robot's process goes last.

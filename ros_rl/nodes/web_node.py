@@ -10,6 +10,7 @@ from rclpy.timer import Timer
 from std_msgs.msg import String
 
 from ros_rl.nodes.base import StackNode, run
+from ros_rl.nodes.environment import PAGE_IS_AT
 from ros_rl.nodes.messages import CLAIM_QOS
 from ros_rl.nodes.observer import GraphObserver
 from ros_rl.nodes.operator import Operator
@@ -64,7 +65,7 @@ class WebNode(StackNode):
         """Looks for clients from now on."""
         self.every(_LOOK_FOR_CLIENTS, self._look_for_clients)
         # In one write, its end included: the nodes of a graph share their output, and the address is copied from there.
-        print(f"ros_rl: see the robot at {self.url}\n", end="", flush=True)
+        print(f"{PAGE_IS_AT}{self.url}\n", end="", flush=True)
 
     def deactivate(self) -> None:
         """Lets the page stand still."""

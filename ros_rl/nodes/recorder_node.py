@@ -27,6 +27,7 @@ from ros_rl.data.episode_recorder import EpisodeRecorder, Message, Preroll
 from ros_rl.data.features import DatasetSpec
 from ros_rl.data.messages import encode, header, header_stamp, read_image
 from ros_rl.errors import UserError
+from ros_rl.hardware.interface import NANOSECONDS
 from ros_rl.nodes.base import ERROR, WARN, StackNode, run
 from ros_rl.nodes.messages import LATCHED_QOS, RECORDER_QOS, TASK_STATE_QOS
 from ros_rl.nodes.parameters import RECORDER_NODE
@@ -48,10 +49,9 @@ _SOURCES = {topic: source for source, topic in COMMANDS.items()}
 # Deep enough for seconds in which the recorder does something else; not much more, for images are large.
 _CAMERA_DEPTH = 120
 _STATUS_PERIOD = 0.5  # s
-_AHEAD = 1_000_000_000  # ns: a message that far ahead of the joint states is of the time before a reset
-_SECOND = 1_000_000_000
-_LATE = _SECOND // 2  # ns that a joint state of a real robot may be older than another before time has gone back
-_PREROLL = 30 * _SECOND, 100_000_000  # ns of the robot's time, and bytes: in lock-step seconds pass before word of an episode comes
+_AHEAD = NANOSECONDS  # ns: a message that far ahead of the joint states is of the time before a reset
+_LATE = NANOSECONDS // 2  # ns that a joint state of a real robot may be older than another before time has gone back
+_PREROLL = 30 * NANOSECONDS, 100_000_000  # ns of the robot's time, and bytes: in lock-step seconds pass before word of an episode comes
 _LATEST = 2.0  # s for which word of an episode waits for what was sent before
 _EVERY_PERIOD = ("joint_states", "joint_command")  # what comes in every control period, whoever commands
 _SERVICES = {"start": "start", "stop": "", "success": "success", "failure": "failure", "discard": "discarded"}  # and the words they say
@@ -276,7 +276,7 @@ class RecorderNode(StackNode):
         self._preroll.rewind(stamp)
         if self._recorder is None or not self._recorder.recording or self._end_of_episode() is not None:
             return
-        if self._newest is not None and self._began is not None and self._newest - self._began > _SECOND:
+        if self._newest is not None and self._began is not None and self._newest - self._began > NANOSECONDS:
             self._recorder.stop()
         else:
             self._recorder.forget()
@@ -389,7 +389,7 @@ class RecorderNode(StackNode):
     def _publish_status(self) -> None:
         if self._recorder is None:
             return
-        seconds = (self._newest - self._began) / _SECOND if self._newest is not None and self._began is not None else 0.0
+        seconds = (self._newest - self._began) / NANOSECONDS if self._newest is not None and self._began is not None else 0.0
         status = {**self._recorder.status(), "instruction": self._instruction, "seconds": round(max(seconds, 0.0), 3), "full": self._full}
         status["missing"] = [camera.name for camera in self._missing]
         self._status.publish(String(data=json.dumps(status)))

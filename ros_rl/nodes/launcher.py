@@ -30,6 +30,7 @@ from ros_rl.nodes.environment import BAD_INPUT, PAGE_IS_AT, ros_domain
 
 SILENCE = 30.0  # s without a message after which a graph counts as stuck
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_TELLING = (r"ros_rl: |\w+Error: ", r"(?!\[INFO\])", "")  # lines of a log, from those that say most of why a graph ended on
 _PATIENCE = (4.0, 2.0)  # s after each of them
 _RECORDER = "recorder_node"
 _WEB = "web_node"
@@ -62,8 +63,10 @@ class GraphProcesses:
 
     @property
     def last_words(self) -> str:
-        """The last line of that log."""
-        return (self.log.read_text(errors="replace").strip() or "no log").splitlines()[-1]
+        """The last line of that log, or the last one with which a process ended or warned, if there is one."""
+        lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip() and PAGE_IS_AT not in line]
+        found = (line for kind in _TELLING for line in reversed(lines) if re.match(kind, line))
+        return next(found, "no log")
 
     def __enter__(self) -> "GraphProcesses":
         ros_domain()  # said once here instead of by every node

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ import tyro
 from tqdm import tqdm
 
 from ros_rl.bringup import NO_POLICY, Graph, bringup_named, graph
+from ros_rl.cli.ask import ask
 from ros_rl.data.dataset import Dataset
 from ros_rl.data.integrity import open_logs
-from ros_rl.data.layout import INFO
+from ros_rl.data.layout import INFO, EpisodeMeta
 from ros_rl.errors import UserError
-from ros_rl.nodes.parameters import MOVE_EVERY_JOINT
+from ros_rl.nodes.parameters import MOVE_EVERY_JOINT, Value
 from ros_rl.robots.spec import load_robot
 
+_WITH_BUTTONS = ("keyboard", "joy", "browser")
 _ENDLESS = 1_000_000  # episodes that the task node would run; the recorder ends it before
 
 
@@ -33,6 +36,8 @@ class Collect:
     """folder of the dataset; a new one is made where there is none"""
     episodes: int = 0
     """Episodes to keep; discarded ones do not count. 0: until Ctrl-C."""
+    yes: bool = False
+    """Let a policy move a real robot without asking."""
     json: bool = False
     """Print the summary as one JSON object."""
     arguments: tyro.conf.Suppress[dict[str, str]] = field(default_factory=dict)
@@ -42,7 +47,7 @@ class Collect:
         for key, mend in (("dataset", "it is the second word"), ("dataset_episodes", "write --episodes")):
             if key in given:
                 raise UserError(f"{key}:= is for 'ros-rl up'; here {mend}")
-        self.arguments = given
+        self.arguments, self.dataset = given, self.dataset.expanduser()
 
     def run(self) -> int:
         """Returns 0, also after Ctrl-C; 1 where something recorded is not in the dataset."""
@@ -54,10 +59,12 @@ class Collect:
         device = self._device(described)
         if device == "keyboard" and not sys.stdin.isatty():
             raise UserError("the keyboard needs a terminal, and standard input is none: run this by hand, in the foreground")
-        before = len(Dataset.open(self.dataset).episodes) if (self.dataset / INFO).exists() else 0
+        if not self.yes:
+            self._ask(described)
+        before, logs = len(_episodes(self.dataset)), open_logs(self.dataset)
         with tqdm(total=self.episodes or None, unit="episode", disable=None) as bar:
-            last = collect(described, device not in ("scripted", ""), lambda status: _show(bar, status))
-        summary = summarise(self.dataset, before) | {"discarded": last.get("discarded", 0), "problem": last.get("problem", "")}
+            last = collect(described, waits(described), lambda status: _show(bar, status))
+        summary = summarise(self.dataset, before, logs) | {"discarded": last.get("discarded", 0), "problem": last.get("problem", "")}
         print(json.dumps(summary, ensure_ascii=False) if self.json else _text(self.dataset, summary))
         return int(bool(summary["left"]) or bool(summary["problem"]))
 
@@ -77,15 +84,36 @@ class Collect:
             given["policy"] = NO_POLICY
         if simulated and given.get("tasks") != "none":
             given.setdefault("episodes", str(_ENDLESS))
+        elif given.get("teleop") not in _WITH_BUTTONS:  # a person says when an episode begins, and needs something to say it with
+            given.setdefault("web", "true")
         return graph(self.bringup, given | {"dataset": str(self.dataset), "dataset_episodes": str(self.episodes)})
 
     def _drives_a_policy(self, given: dict[str, str]) -> bool:
         robot = load_robot(given.get("robot") or bringup_named(self.bringup).robot)
         return robot.floating_base and given["teleop"] not in MOVE_EVERY_JOINT
 
+    def _ask(self, described: Graph) -> None:
+        """Asks where a real robot moves as soon as the graph is up, without a person who moves it."""
+        mover = _parameter(described, "policy_node", "policy")
+        if self._device(described) == "scripted":
+            mover = _parameter(described, "teleop_node", "demonstrator")
+        if mover and _parameter(described, "hardware_node", "backend") != "mujoco":
+            ask(f"robot '{_parameter(described, 'hardware_node', 'robot')}' is moved by '{mover}' as soon as its graph is up.")
+
     @staticmethod
     def _device(described: Graph) -> str:
-        return next((str(node.parameters["device"]) for node in described.nodes if node.executable == "teleop_node"), "")
+        return str(_parameter(described, "teleop_node", "device"))
+
+
+def waits(described: Graph) -> bool:
+    """Returns whether a person may let a graph wait: they have a device in hand, or say themselves when an episode begins."""
+    by_hand = _parameter(described, "teleop_node", "device") not in ("", "scripted")
+    return by_hand or _parameter(described, "task_node", "tasks") == [""]
+
+
+def _parameter(described: Graph, executable: str, name: str) -> Value:
+    """Returns a parameter of a node of a graph; empty where there is no such node."""
+    return next((node.parameters[name] for node in described.nodes if node.executable == executable), "")
 
 
 def _show(bar: Any, status: dict[str, Any]) -> None:
@@ -105,13 +133,18 @@ def _show(bar: Any, status: dict[str, Any]) -> None:
     bar.refresh()
 
 
-def summarise(root: Path, first: int) -> dict[str, Any]:
-    """Returns what the episodes of a dataset from number `first` on hold, and which logs are left beside them.
+def _episodes(root: Path) -> list[EpisodeMeta]:
+    """Returns the episodes of a dataset; none where it has not been made yet."""
+    return Dataset.open(root).episodes if (root / INFO).exists() else []
+
+
+def summarise(root: Path, first: int, logs: Sequence[Path] = ()) -> dict[str, Any]:
+    """Returns what the episodes of a dataset from number `first` on hold, and which logs but those in `logs` are left beside them.
 
     Of each source: `count`, the lowest `rate` of an episode (Hz), `largest_gap` (s) and `dropped`.
     """
-    dataset = Dataset.open(root)
-    episodes = dataset.episodes[first:]
+    known = _episodes(root)
+    episodes = known[first:]
     sources: dict[str, dict[str, Any]] = {}
     for episode in episodes:
         for name, found in episode.recording.get("sources", {}).items():
@@ -124,12 +157,12 @@ def summarise(root: Path, first: int) -> dict[str, Any]:
     return {
         "dataset": str(root),
         "episodes": len(episodes),
-        "in_dataset": len(dataset.episodes),
+        "in_dataset": len(known),
         "outcomes": dict(Counter(episode.outcome or "not said" for episode in episodes)),
         "rows": rows,
-        "seconds": round(rows / dataset.spec.fps, 3),
+        "seconds": round(rows / Dataset.open(root).spec.fps, 3) if rows else 0.0,
         "sources": sources,
-        "left": [str(path) for path in open_logs(root)],
+        "left": [str(path) for path in open_logs(root) if path not in logs],
     }
 
 
@@ -142,5 +175,7 @@ def _text(root: Path, summary: dict[str, Any]) -> str:
     for name, found in summary["sources"].items():
         dropped = f", {found['dropped']} dropped" if found["dropped"] else ""
         lines.append(f"  {name}: at least {found['rate']:.1f} Hz, largest gap {1e3 * found['largest_gap']:.1f} ms{dropped}")
-    lines += [f"{path} is not committed; 'ros-rl data repair {root}' makes an episode of it" for path in summary["left"]]
+    lines += [
+        f"{path} is not committed; 'ros-rl data repair {root}' makes an episode of it, or says why it is none" for path in summary["left"]
+    ]
     return "\n".join([*lines, *([summary["problem"]] if summary["problem"] else [])])

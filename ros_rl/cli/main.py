@@ -5,6 +5,7 @@ import importlib
 import io
 import os
 import re
+import select
 import signal
 import sys
 import threading
@@ -56,6 +57,7 @@ COMMANDS = {
 }
 
 INTERRUPTED = 130
+_OUTPUT = 1  # standard output, to the kernel
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -174,12 +176,12 @@ def _explain(name: str, complaint: str, options: list[str]) -> UserError:
 
 def _nobody_reads() -> bool:
     """Whether it is the output that was closed, as `head` does when it has enough; then the rest goes nowhere."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
+    output = select.poll()
+    output.register(_OUTPUT, 0)
+    if not any(state & select.POLLERR for _, state in output.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), _OUTPUT)
+    return True
 
 
 def _report(error: object, code: int) -> int:

@@ -1,7 +1,6 @@
 """`ros-rl replay`: a recorded episode once more."""
 
 import json
-import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ import tyro
 from tqdm import tqdm
 
 from ros_rl.bringup import BRINGUPS, Graph, bringup_for, graph
+from ros_rl.cli.ask import ask
 from ros_rl.data.dataset import Dataset
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import NANOSECONDS
@@ -46,7 +46,7 @@ class Replay:
 
     def run(self) -> int:
         """Returns 0 when the episode has been played to its end."""
-        from ros_rl.nodes.replay import play
+        from ros_rl.nodes.replay import Plan, play
 
         recorded = Recorded.read(self.dataset, self.episode)
         simulated = self.arguments.get("mode", "sim") == "sim"
@@ -65,14 +65,16 @@ class Replay:
             if simulated:
                 isolate()
             elif not self.yes:
-                _ask(self.dataset, self.episode, recorded)
+                where = f"where episode {self.episode} of {self.dataset} begins"
+                ask(f"robot '{recorded.robot}' goes to {where}, then plays {recorded.seconds:.1f} s of it.")
             lockstep = given.get("lockstep") == "true"
             with tqdm(total=round(recorded.seconds, 3), unit="s", disable=None) as bar:
 
                 def progress(seconds: float) -> None:
                     bar.update(max(round(seconds, 3) - bar.n, 0))
 
-                stamps, positions = play(robot, described, recorded.stamps[-1], from_reset, lockstep, progress)
+                plan = Plan(robot, recorded.actions[0], float(recorded.stamps[-1]), from_reset, lockstep)
+                stamps, positions = play(described, plan, progress)
         report = recorded.compare(stamps, positions)
         if self.json:
             print(json.dumps({"dataset": str(self.dataset), "episode": self.episode, **report}))
@@ -189,16 +191,3 @@ class Recorded:
             "at": float(self.stamps[row]),
             "rms": float(np.sqrt(np.mean(difference**2))),
         }
-
-
-def _ask(root: Path, number: int, recorded: Recorded) -> None:
-    """Asks before a real robot is moved.
-
-    Raises:
-        UserError: nobody is there to answer, or the answer is no.
-    """
-    if not sys.stdin.isatty():
-        raise UserError("a real robot is about to move and nobody can be asked; give --yes")
-    print(f"robot '{recorded.robot}' goes to where episode {number} of {root} begins, then plays {recorded.seconds:.1f} s of it.")
-    if input("Clear its way and type 'yes': ").strip().lower() != "yes":
-        raise UserError("not confirmed, nothing was moved")

@@ -17,9 +17,9 @@ from ros_rl.data.layout import LOGS
 from ros_rl.data.log import Entry, EpisodeLog, LogReader
 from ros_rl.data.messages import encode
 from ros_rl.errors import UserError
+from ros_rl.hardware.interface import NANOSECONDS
 from ros_rl.safety.interface import RECOVERY, SAFE
 
-NANOSECONDS = 1_000_000_000
 COMMANDS = {"action": "joint_command", "policy": "policy/action", "teleop": "teleop/action"}
 _SHORTFALL = 0.95  # of the rate asked for; below it is reported
 _SILENCE = 2 * NANOSECONDS  # of joint states or a camera: an episode does not go on across a longer one

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ros_rl.data.convert import NANOSECONDS, Recording, begin_log, commit_log
+from ros_rl.data.convert import Recording, begin_log, commit_log
 from ros_rl.data.dataset import Dataset, DatasetWriter
 from ros_rl.data.features import DatasetSpec
 from ros_rl.data.integrity import open_logs
@@ -22,6 +22,7 @@ from ros_rl.data.log import LogReader
 from ros_rl.data.messages import encode, header
 from ros_rl.data.repair import recover_logs
 from ros_rl.errors import UserError
+from ros_rl.hardware.interface import NANOSECONDS
 
 SPEC = DatasetSpec("drill", 30, ("shoulder", "elbow"), ("shoulder", "elbow"), (("front", (96, 128)), ("wrist", (96, 128))))
 _RATE = 200  # Hz, of the joints

@@ -54,6 +54,11 @@ class Preroll:
         self._messages = deque(replace(message, time=stamp) for message in self._messages if message.stamp <= stamp)
         self._held = sum(len(message.data) for message in self._messages)
 
+    def clear(self) -> None:
+        """Forgets all."""
+        self._messages.clear()
+        self._held = 0
+
     def __iter__(self) -> Iterator[Message]:
         return iter(self._messages)
 
@@ -63,8 +68,8 @@ class EpisodeRecorder:
 
     Attributes:
         left: logs of episodes that an earlier recorder did not commit; `ros-rl data repair` makes episodes of them.
-        kept: how many episodes have been ended and not discarded.
         discarded: how many have been discarded.
+        problem: what went wrong with recording the last episode; empty: nothing.
     """
 
     def __init__(self, root: Path, spec: DatasetSpec, setup: Mapping[str, Any] | None = None):
@@ -80,13 +85,13 @@ class EpisodeRecorder:
         """
         self.root, self.spec, self._setup = root, spec, setup or {}
         self.left = open_logs(root)
-        self.kept = self.discarded = 0
+        self._ended = self.discarded = 0
         self._writer = DatasetWriter(root, spec)
         self._log: EpisodeLog | None = None
         self._messages = 0
         self._newest = 0
         self._dropped: Counter[str] = Counter()
-        self._problem = ""
+        self.problem = ""
         self._uncommitted: dict[str, str] = {}  # names of logs, and why
         self._committed: list[int] = []
         self._cadences: list[Cadence] = []
@@ -96,9 +101,19 @@ class EpisodeRecorder:
         self._worker.start()
 
     @property
+    def kept(self) -> int:
+        """How many episodes are committed, or are about to be."""
+        return self._ended - len(self._uncommitted)
+
+    @property
     def recording(self) -> bool:
         """Whether an episode is being recorded."""
         return self._log is not None
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has come since `start`."""
+        return not self._messages
 
     def start(self, instruction: str, setup: Mapping[str, Any] | None = None) -> None:
         """Begins an episode.
@@ -113,12 +128,12 @@ class EpisodeRecorder:
         """
         if self._log is not None:
             raise UserError("an episode is being recorded already; stop it first")
-        self._problem, self._messages, self._newest = "", 0, 0
+        self.problem, self._messages, self._newest = "", 0, 0
         self._dropped.clear()
         try:
             self._log = begin_log(self.root, self.spec, instruction, {**self._setup, **(setup or {})})
         except OSError as error:
-            self._problem = f"recording did not start: {error}"
+            self.problem = f"recording did not start: {error}"
             raise
 
     def write(self, topic: str, kind: str, data: bytes, stamp: int) -> None:
@@ -133,7 +148,7 @@ class EpisodeRecorder:
             self._messages += 1
             self._newest = stamp
         except OSError as error:
-            self._problem = f"recording stopped: {error}"
+            self.problem = f"recording stopped: {error}"
             self._end("")  # which may fail too, for the same reason
 
     def drop(self, source: str, count: int) -> None:
@@ -153,7 +168,7 @@ class EpisodeRecorder:
         if self._log is None:
             raise UserError("no episode is being recorded")
         if not self._messages:
-            self._problem = "the episode is empty: nothing came from the robot"
+            self.problem = "the episode is empty: nothing came from the robot"
         self._end(outcome)
 
     def discard(self) -> None:
@@ -181,7 +196,7 @@ class EpisodeRecorder:
         An episode that could not be committed stays in `uncommitted` and `problem`: its log waits for `ros-rl data repair`.
         """
         waiting, uncommitted = self._waiting.unfinished_tasks, dict(self._uncommitted)
-        problem = "; ".join([*filter(None, [self._problem]), *(f"{name} is not committed: {why}" for name, why in uncommitted.items())])
+        problem = "; ".join([*filter(None, [self.problem]), *(f"{name} is not committed: {why}" for name, why in uncommitted.items())])
         return {
             "state": "recording" if self._log is not None else "failed" if problem else "committing" if waiting else "idle",
             "messages": self._messages,
@@ -215,11 +230,11 @@ class EpisodeRecorder:
                 if self._messages:
                     end_log(log, outcome, self._dropped, self._newest)
         except OSError as error:  # a log can do without its end and its index
-            self._problem = self._problem or f"recording stopped: {error}"
+            self.problem = self.problem or f"recording stopped: {error}"
         if not self._messages:
             log.path.unlink()
             return
-        self.kept += 1
+        self._ended += 1
         self._waiting.put(log.path)
 
     def _commit_all(self) -> None:

@@ -11,7 +11,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from ros_rl.data.dataset import Dataset
 from ros_rl.errors import RobotFault, UserError
 from ros_rl.hardware.pacing import Pacer
 from ros_rl.nodes.base import start_ros
+from ros_rl.nodes.environment import LAUNCHER
 from ros_rl.nodes.launcher import SILENCE, GraphProcesses
 from ros_rl.nodes.messages import COMMAND_QOS, IMAGE_STREAM_QOS, TASK_STATE_QOS, from_time, to_image, to_time
 from ros_rl.robots.spec import load_robot
@@ -37,17 +40,24 @@ from ros_rl.sim.task import load_task
 
 _SETTLE = 2.0  # s before the recording begins: discovery, first inference
 _PICTURES = 16  # different ones, in turn
+_MOMENT = 0.1  # s
+_PATIENCE = 4.0  # s that the cameras have to end
 _WRITES = 600.0  # s that the episode may take to be written
 
 
 class Watcher(Node):
-    """Follows the recorder and the counts of the hardware node, and calls the recorder's services."""
+    """Follows the recorder and the counts of the hardware node, and calls the recorder's services.
+
+    Attributes:
+        check: called while something is waited for; raises what speaks against it.
+    """
 
     def __init__(self, namespace: str):
         """Opens topics and services."""
         super().__init__("bench_record", namespace=namespace)
         self.recorder: dict[str, Any] = {}
         self.counts: dict[str, int] = {}
+        self.check: Callable[[], None] = lambda: None
         self.executor_ = SingleThreadedExecutor()
         self.executor_.add_node(self)
         self.create_subscription(String, "recorder/status", self._on_status, TASK_STATE_QOS)
@@ -57,13 +67,22 @@ class Watcher(Node):
         """Waits for a condition.
 
         Raises:
-            RobotFault: in vain.
+            RobotFault: in vain, or the graph has ended.
         """
         deadline = time.monotonic() + patience
         while not condition():
             if time.monotonic() > deadline:
                 raise RobotFault(f"waited {patience:g} s in vain for {what}")
-            self.executor_.spin_once(timeout_sec=0.1)
+            self.wait()
+
+    def wait(self) -> None:
+        """Hears what comes next, for a moment at most.
+
+        Raises:
+            RobotFault: the graph has ended.
+        """
+        self.executor_.spin_once(timeout_sec=_MOMENT)
+        self.check()
 
     def call(self, service: str) -> None:
         """Calls a service without arguments.
@@ -117,13 +136,14 @@ def measure(name: str, seconds: float, fps: int, folder: Path, progress: Callabl
             GraphProcesses(described, quiet=True) as running,
             subprocess.Popen(source, env=as_hardware, start_new_session=True) as pictures,
         ):
+            watcher.check = partial(_check, running, pictures)
             try:
                 watcher.until(lambda: watcher.recorder and not watcher.recorder["missing"] and watcher.counts, SILENCE, "the graph")
                 time.sleep(_SETTLE)
                 identities = {"cameras": pictures.pid} | {key: process.pid for key, process in running.processes.items()}
                 result = _record(watcher, identities, seconds, progress)
             finally:
-                pictures.send_signal(signal.SIGINT)
+                _end(pictures)
     finally:
         watcher.executor_.shutdown(timeout_sec=1.0)
         watcher.destroy_node()
@@ -134,6 +154,21 @@ def measure(name: str, seconds: float, fps: int, folder: Path, progress: Callabl
         figures = {"delivered": found["count"], "dropped": found["dropped"], "rate": found["rate"], "largest_gap": found["largest_gap"]}
         result["sources"][key] = asked | figures
     return {"robot": name, "fps": fps, "seconds": seconds, "rows": episode.length, **result}
+
+
+def _check(running: GraphProcesses, pictures: "subprocess.Popen[bytes]") -> None:
+    """Refuses to measure a graph without one of its processes, which is another graph."""
+    for name, process in {**running.processes, "the process of the cameras": pictures}.items():
+        if (code := process.poll()) is not None:
+            raise RobotFault(f"{name} ended with exit code {code}: {running.last_words}")
+
+
+def _end(pictures: "subprocess.Popen[bytes]") -> None:
+    pictures.terminate()
+    try:
+        pictures.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        pictures.kill()
 
 
 def _graph(name: str, fps: int, folder: Path) -> tuple[Graph, tuple[str, ...]]:
@@ -159,7 +194,7 @@ def _record(watcher: Watcher, processes: dict[str, int], seconds: float, progres
     watcher.call("recorder/start")
     counts, busy, began = dict(watcher.counts), _cpu(processes), time.monotonic()
     while (now := time.monotonic() - began) < seconds:
-        watcher.executor_.spin_once(timeout_sec=0.1)
+        watcher.wait()
         progress(round(now, 1))
     span, after, ended = time.monotonic() - began, _cpu(processes), dict(watcher.counts)
     watcher.call("recorder/stop")
@@ -206,7 +241,8 @@ class _RobotClock:
 
 
 def _send_pictures(namespace: str, fps: int, names: list[str]) -> None:
-    """Sends test pictures until a signal comes."""
+    """Sends test pictures until it is interrupted, or whoever started this process is gone."""
+    launcher = os.environ.get(LAUNCHER)
     start_ros()
     node = Node("bench_cameras", namespace=namespace)
     clock = _RobotClock(node)
@@ -216,7 +252,7 @@ def _send_pictures(namespace: str, fps: int, names: list[str]) -> None:
     executor.add_node(node)
     pacer = Pacer(1.0 / fps)
     try:
-        while True:
+        while launcher is None or launcher == str(os.getppid()):
             executor.spin_once(timeout_sec=0.0)
             if (stamp := clock.now()) is not None:
                 picture = pictures[pacer.ticks % _PICTURES]
@@ -224,8 +260,6 @@ def _send_pictures(namespace: str, fps: int, names: list[str]) -> None:
                 for publisher in publishers:
                     publisher.publish(picture)
             pacer.wait()
-    except KeyboardInterrupt:
-        pass
     finally:
         executor.shutdown(timeout_sec=1.0)
         node.destroy_node()
@@ -248,4 +282,7 @@ if __name__ == "__main__":
     parser.add_argument("fps", type=int)
     parser.add_argument("names", nargs="+")
     arguments = parser.parse_args()
-    _send_pictures(arguments.namespace, arguments.fps, arguments.names)
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell that runs this beside something else has it ignored
+        signal.signal(number, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):
+        _send_pictures(arguments.namespace, arguments.fps, arguments.names)

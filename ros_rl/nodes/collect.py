@@ -57,7 +57,8 @@ class Watcher(Node):
     def done(self) -> bool:
         """Whether no further episode will come."""
         finished = self.task.get("state") == "finished" and self.recorder.get("state") in ("idle", "committing", "failed")
-        return bool(self.recorder.get("full")) or finished
+        # One that cannot be committed does not count: then another one is wanted.
+        return bool(self.recorder.get("full") and not self.recorder["waiting"]) or finished
 
     def _on_recorder(self, message: String) -> None:
         status = json.loads(message.data)
@@ -76,14 +77,14 @@ def collect(described: Graph, waits: bool, on_change: Callable[[dict[str, Any]],
 
     Args:
         described: the graph.
-        waits: whether a person may let the robot wait for as long as they like.
+        waits: whether a person may let the robot wait for as long as they like, and sees what goes wrong.
         on_change: called with `recorder/status` again and again.
 
     Returns:
         the last `recorder/status` of the run.
 
     Raises:
-        RobotFault: the graph or its recorder ended early, or fell silent.
+        RobotFault: the graph or its recorder ended early or fell silent, or, where no person is there, something was not recorded.
     """
     start_ros()
     watcher = Watcher(described.namespace, any(node.executable == "teleop_node" for node in described.nodes))
@@ -115,7 +116,11 @@ def _check(running: GraphProcesses, watcher: Watcher, waits: bool) -> None:
         problem = f"the graph ended with exit code {code} {kept}"
     elif running.processes["recorder_node"].poll() is not None:
         problem = f"the recorder ended {kept}"
+    elif not waits and watcher.recorder.get("problem"):  # nobody is there to see it, and the next episode would fare no better
+        problem = f"{watcher.recorder['problem']} {kept}"
     elif not waits and time.monotonic() - watcher.moved > 2 * SILENCE:
-        problem = f"nothing came from the graph for {2 * SILENCE:g} s {kept}"
+        cameras = watcher.recorder.get("missing")
+        who = f"the cameras {', '.join(cameras)}" if cameras else "the graph"
+        problem = f"nothing came from {who} for {2 * SILENCE:g} s {kept}"
     if problem:
         raise RobotFault(f"{problem}: {running.last_words}")

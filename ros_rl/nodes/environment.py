@@ -7,6 +7,7 @@ from ros_rl.errors import UserError
 
 BAD_INPUT = 2  # exit codes
 FAILURE = 1
+PAGE_IS_AT = "ros_rl: see the robot at "  # what the web node prints before the address of its page
 LAUNCHER = "ROS_RL_LAUNCHER"  # environment variable: the process whose end ends this one
 
 

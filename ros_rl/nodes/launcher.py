@@ -1,6 +1,7 @@
 """Starts a node graph without the ROS `launch` package: a process for each node, watched until the end."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import yaml
+from tqdm import tqdm
 
 from ros_rl.bringup import (
     COMMIT_PATIENCE,
@@ -24,12 +26,14 @@ from ros_rl.bringup import (
     processes,
 )
 from ros_rl.errors import UserError
-from ros_rl.nodes.environment import BAD_INPUT, ros_domain
+from ros_rl.nodes.environment import BAD_INPUT, PAGE_IS_AT, ros_domain
 
 SILENCE = 30.0  # s without a message after which a graph counts as stuck
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_TELLING = (r"ros_rl: |\w+Error: ", r"(?!\[INFO\])", "")  # lines of a log, from those that say most of why a graph ended on
 _PATIENCE = (4.0, 2.0)  # s after each of them
 _RECORDER = "recorder_node"
+_WEB = "web_node"
 
 
 class GraphProcesses:
@@ -40,7 +44,7 @@ class GraphProcesses:
 
         Args:
             described: what to start.
-            quiet: whether the nodes' logs are kept in a file instead of shown.
+            quiet: whether the nodes' logs are kept in a file instead of shown, all but the address of the page.
             terminal: whether a keyboard may have this process's terminal.
         """
         self._terminal = terminal
@@ -50,6 +54,7 @@ class GraphProcesses:
         self._folder = tempfile.TemporaryDirectory(prefix="ros_rl-")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._reported: set[str] = set()
+        self._told_address = False
 
     @property
     def log(self) -> Path:
@@ -58,8 +63,10 @@ class GraphProcesses:
 
     @property
     def last_words(self) -> str:
-        """The last line of that log."""
-        return (self.log.read_text(errors="replace").strip() or "no log").splitlines()[-1]
+        """The last line of that log, or the last one with which a process ended or warned, if there is one."""
+        lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip() and PAGE_IS_AT not in line]
+        found = (line for kind in _TELLING for line in reversed(lines) if re.match(kind, line))
+        return next(found, "no log")
 
     def __enter__(self) -> "GraphProcesses":
         ros_domain()  # said once here instead of by every node
@@ -101,8 +108,10 @@ class GraphProcesses:
     def ended(self) -> int | None:
         """Returns the exit code for the graph when it has ended, else None.
 
-        A node that died while the rest goes on is reported once.
+        A node that died while the rest goes on is reported once. So is the address of the page where nodes are quiet: nobody could
+        open it otherwise.
         """
+        self._tell_address()
         for name, process in self.processes.items():
             code = process.poll()
             if code is None or name in self._reported:
@@ -112,6 +121,14 @@ class GraphProcesses:
             self._reported.add(name)
             print(f"ros-rl: {obituary(name, code)}", file=sys.stderr)
         return None
+
+    def _tell_address(self) -> None:
+        if not self._quiet or self._told_address or _WEB not in self.processes:
+            return
+        found = re.search(f"{PAGE_IS_AT}\\S+\\n", self.log.read_text(errors="replace"))
+        if found is not None:
+            self._told_address = True
+            tqdm.write(found[0], file=sys.stderr, end="")
 
     def stop(self) -> None:
         """Ends every process: first asked, then told, then killed. The robot's process goes last.

@@ -27,6 +27,7 @@ from ros_rl.data.episode_recorder import EpisodeRecorder, Message, Preroll
 from ros_rl.data.features import DatasetSpec
 from ros_rl.data.messages import encode, header, header_stamp, read_image
 from ros_rl.errors import UserError
+from ros_rl.hardware.interface import NANOSECONDS
 from ros_rl.nodes.base import ERROR, WARN, StackNode, run
 from ros_rl.nodes.messages import LATCHED_QOS, RECORDER_QOS, TASK_STATE_QOS
 from ros_rl.nodes.parameters import RECORDER_NODE
@@ -48,17 +49,21 @@ _SOURCES = {topic: source for source, topic in COMMANDS.items()}
 # Deep enough for seconds in which the recorder does something else; not much more, for images are large.
 _CAMERA_DEPTH = 120
 _STATUS_PERIOD = 0.5  # s
-_AHEAD = 1_000_000_000  # ns: a message that far ahead of the joint states is of the time before a reset
-_SECOND = 1_000_000_000
-_LATE = _SECOND // 2  # ns that a joint state of a real robot may be older than another before time has gone back
-_PREROLL = 30 * _SECOND, 100_000_000  # ns of the robot's time, and bytes: in lock-step seconds pass before word of an episode comes
+_AHEAD = NANOSECONDS  # ns: a message that far ahead of the joint states is of the time before a reset
+_LATE = NANOSECONDS // 2  # ns that a joint state of a real robot may be older than another before time has gone back
+_PREROLL = 30 * NANOSECONDS, 100_000_000  # ns of the robot's time, and bytes: in lock-step seconds pass before word of an episode comes
 _LATEST = 2.0  # s for which word of an episode waits for what was sent before
 _EVERY_PERIOD = ("joint_states", "joint_command")  # what comes in every control period, whoever commands
+_SERVICES = {"start": "start", "stop": "", "success": "success", "failure": "failure", "discard": "discarded"}  # and the words they say
+_BEGINS = ("start", "running")
+_ENDS = ("", "discarded", *OUTCOMES)
 
 
 @dataclass(frozen=True)
 class _Word:
-    """What the task node said: the state, all of it, when it was sent, ns of the wall clock, and when it came, s."""
+    """Word of an episode: the state that the task node or a service named, all that the node said, when it was sent, ns of the wall
+    clock, and when it came, s.
+    """
 
     state: str
     said: dict[str, Any]
@@ -86,7 +91,7 @@ class RecorderNode(StackNode):
         self._task: dict[str, Any] = {}  # name and seed of the task that the episode is of
         self._newest: int | None = None
         self._began: int | None = None
-        self._words: deque[_Word] = deque()  # of the task node, until what was sent before has come
+        self._words: deque[_Word] = deque()  # of the task node and of people, until what was sent before has come
         self._line = 0, 0  # stamp of the joint state with which this time line began, and when it was sent, ns
         self._line_before = 0  # the last stamp of the one before
         self._heard: dict[str, int] = {}  # when the last message of each source of the episode was sent, ns of the wall clock
@@ -114,14 +119,18 @@ class RecorderNode(StackNode):
         self._find_cameras()
         self.create_subscription(String, "task/instruction", self._on_instruction, LATCHED_QOS, with_info=True)
         self.create_subscription(String, "task/state", self._on_task_state, TASK_STATE_QOS, with_info=True)
-        for word in ("start", "stop", "success", "failure", "discard"):
+        for word in _SERVICES:
             self.create_service(Trigger, f"recorder/{word}", partial(self._on_word, word))
         self.every(_STATUS_PERIOD, self._look_around)
 
     def deactivate(self) -> None:
-        """Ends the episode."""
+        """Takes the words that still wait, then ends the episode."""
+        while self._words:
+            word = self._words.popleft()
+            if word.state != "running" or self._all_came(word.sent):  # else nothing of that episode has come
+                self._take(word)
         if self._recorder is not None and self._recorder.recording:
-            self._recorder.stop(next((word.state for word in self._words if word.state in OUTCOMES), ""))
+            self._recorder.stop()
 
     def release(self) -> None:
         """Waits until all episodes are committed."""
@@ -267,7 +276,7 @@ class RecorderNode(StackNode):
         self._preroll.rewind(stamp)
         if self._recorder is None or not self._recorder.recording or self._end_of_episode() is not None:
             return
-        if self._newest is not None and self._began is not None and self._newest - self._began > _SECOND:
+        if self._newest is not None and self._began is not None and self._newest - self._began > NANOSECONDS:
             self._recorder.stop()
         else:
             self._recorder.forget()
@@ -284,7 +293,7 @@ class RecorderNode(StackNode):
 
     def _end_of_episode(self) -> int | None:
         """Returns when word of the end of the running episode was sent, None before it came."""
-        return next((word.sent for word in self._words if word.state not in ("running", "waiting")), None)
+        return next((word.sent for word in self._words if word.state in _ENDS), None)
 
     def _on_instruction(self, message: String, info: Mapping[str, Any]) -> None:
         self._instruction = message.data
@@ -299,18 +308,30 @@ class RecorderNode(StackNode):
         self._take_words()
 
     def _take_words(self) -> None:
-        """Begins and ends episodes as the task node has said, each when all that was sent before it has come."""
-        while self._words and (self._all_came(self._words[0].sent) or time.monotonic() - self._words[0].came > _LATEST):
-            word = self._words.popleft()
-            if self._recorder is None:
+        """Begins and ends episodes as was said, each when all that was sent before has come."""
+        while self._words and self._recorder is not None:
+            word = self._words[0]
+            # What a person begins waits for nothing, nor does the end of an episode in which nothing has come.
+            at_once = word.state == "start" or (word.state in _ENDS and self._recorder.recording and self._recorder.empty)
+            if not (at_once or self._all_came(word.sent) or time.monotonic() - word.came > _LATEST):
                 return
-            if word.state == "running" and not self._recorder.recording and not self._full and not self._over():
-                self._begin(word.said)
-            elif self._recorder.recording and word.state in OUTCOMES:
-                self._recorder.stop(word.state)
-            elif self._recorder.recording and word.state == "discarded":
-                self._recorder.discard()
+            self._words.popleft()
+            self._take(word)
             self._publish_status()
+
+    def _take(self, word: _Word) -> None:
+        if self._recorder is None:
+            return
+        begins = word.state == "start" or (word.state == "running" and not self._over())
+        if begins and self._recorder.recording and self._task:
+            self._recorder.forget()  # the task node has begun another one without a word of this one's end
+        if not self._recorder.recording:
+            if begins and not self._full:
+                self._begin(word)
+        elif word.state == "discarded":
+            self._recorder.discard()
+        elif word.state in _ENDS:
+            self._recorder.stop(word.state)
 
     def _over(self) -> bool:
         """Whether the episode that a word begins has ended as well: one from before this node listened, of which nothing is known."""
@@ -321,30 +342,44 @@ class RecorderNode(StackNode):
         """Whether each of those that speak in every control period has said something since then."""
         return all(self._heard.get(topic, sent + 1) > sent for topic in _EVERY_PERIOD) and "joint_states" in self._heard
 
-    def _begin(self, words: Mapping[str, Any]) -> None:
+    def _begin(self, word: _Word) -> None:
         assert self._recorder is not None
-        self._instruction = words.get("instruction", self._instruction)
-        self._task = {key: words[key] for key in ("task", "seed") if key in words}
+        self._instruction = word.said.get("instruction", self._instruction)
+        self._task = {key: word.said[key] for key in ("task", "seed") if key in word.said}
         self._start()
-        for kept in self._preroll if self._line[0] == 0 else ():  # a reset puts time to 0; else this node came in the midst of it
+        # A reset puts time to 0; else this node came in the midst of the task. Before a person's word nothing is remembered.
+        for kept in self._preroll if word.state == "start" or self._line[0] == 0 else ():
             self._recorder.write(kept.topic, kept.kind, kept.data, kept.time)
 
     def _on_word(self, word: str, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         if self._recorder is None or not self.active:
             raise UserError("the recorder is not active")
         if word == "start":
-            if self._full:
-                raise UserError(f"{self._recorder.kept} episodes are recorded, as many as dataset_episodes:= asked for")
-            self._task = {}
-            self._start()
-        elif word == "discard":
-            self._recorder.discard()
-        else:
-            self._recorder.stop("" if word == "stop" else word)
+            self._check_start()
+            self._preroll.clear()
+        elif not self._will_record():
+            raise UserError("no episode is being recorded")
+        self._words.append(_Word(_SERVICES[word], {}, time.time_ns(), time.monotonic()))
+        self._take_words()
         self._publish_status()
-        response.message = self._recorder.status()["problem"] if word != "discard" else ""
+        response.message = self._recorder.problem if word != "discard" else ""
         response.success = not response.message
         return response
+
+    def _check_start(self) -> None:
+        """Refuses an episode beside one that runs, and one more than were asked for; words that still wait count."""
+        assert self._recorder is not None
+        if self._will_record():
+            raise UserError("an episode is being recorded already; stop it first")
+        kept = self._recorder.kept + sum(word.state in _ENDS and word.state != "discarded" for word in self._words)
+        if 0 < self.value("dataset_episodes") <= kept:
+            raise UserError(f"{kept} episodes are recorded, as many as dataset_episodes:= asked for")
+
+    def _will_record(self) -> bool:
+        """Whether an episode is recorded once all words that still wait are taken."""
+        assert self._recorder is not None
+        said = [word.state in _BEGINS for word in self._words if word.state in _BEGINS + _ENDS]
+        return said[-1] if said else self._recorder.recording
 
     def _look_around(self) -> None:
         self._take_words()  # also where nothing comes any more
@@ -354,7 +389,7 @@ class RecorderNode(StackNode):
     def _publish_status(self) -> None:
         if self._recorder is None:
             return
-        seconds = (self._newest - self._began) / _SECOND if self._newest is not None and self._began is not None else 0.0
+        seconds = (self._newest - self._began) / NANOSECONDS if self._newest is not None and self._began is not None else 0.0
         status = {**self._recorder.status(), "instruction": self._instruction, "seconds": round(max(seconds, 0.0), 3), "full": self._full}
         status["missing"] = [camera.name for camera in self._missing]
         self._status.publish(String(data=json.dumps(status)))

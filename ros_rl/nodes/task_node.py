@@ -92,6 +92,8 @@ class TaskNode(StackNode):
 
     def _begin(self) -> None:
         """Sets the next task: the instruction first, so that whoever acts knows it when the episode starts."""
+        if self._monitor is not None:
+            self._say_state("discarded", "another one is begun")
         task = self._tasks[self._next % len(self._tasks)]
         self._episode = _Episode(self._next, task, self.value("seed") + self._next)
         self._next += 1

@@ -10,6 +10,7 @@ from rclpy.timer import Timer
 from std_msgs.msg import String
 
 from ros_rl.nodes.base import StackNode, run
+from ros_rl.nodes.environment import PAGE_IS_AT
 from ros_rl.nodes.messages import CLAIM_QOS
 from ros_rl.nodes.observer import GraphObserver
 from ros_rl.nodes.operator import Operator
@@ -51,7 +52,7 @@ class WebNode(StackNode):
         spec = load_robot(self.value("robot"), self.value("control_rate"))
         simulated = self.value("backend") == "mujoco"
         scene = load_task(self.value("task")).scene if self.value("task") else self.value("scene")
-        # A page moves nothing, so it needs none of the gains without which a simulation in position or velocity mode is refused.
+        # This node moves nothing itself, so it needs none of the gains without which a simulation in position or velocity mode is refused.
         model = build(replace(spec, command_mode="effort"), scene)
         self._pilot = Pilot(self.value("device_timeout"))
         self._says = self.create_publisher(String, "teleop/page", CLAIM_QOS)
@@ -64,10 +65,12 @@ class WebNode(StackNode):
         """Looks for clients from now on."""
         self.every(_LOOK_FOR_CLIENTS, self._look_for_clients)
         # In one write, its end included: the nodes of a graph share their output, and the address is copied from there.
-        print(f"ros_rl: see the robot at {self.url}\n", end="", flush=True)
+        print(f"{PAGE_IS_AT}{self.url}\n", end="", flush=True)
 
     def deactivate(self) -> None:
-        """Lets the page stand still."""
+        """Lets the page stand still; one that has the robot lets go of it."""
+        if self.server is not None and self._pilot.page is not None:
+            self._pilot.gone(self._pilot.page, "its page stands still")
         self._close_eyes()
 
     def release(self) -> None:
@@ -100,7 +103,9 @@ class WebNode(StackNode):
     def _tell(self) -> None:
         """Publishes what the page says, in the thread in which it said so: a switch that is let go waits for nothing."""
         with self._telling:  # else an older state might be published after a newer one
-            self._says.publish(String(data=self._pilot.state(time.monotonic()).to_json()))
+            state = self._pilot.state(time.monotonic())
+            if self.active or not state.engaged:
+                self._says.publish(String(data=state.to_json()))
 
     def _close_eyes(self) -> None:
         for timer in (self._updater, self._teller):

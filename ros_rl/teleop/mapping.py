@@ -60,6 +60,11 @@ class VelocityMapping:
         return np.concatenate([_at_most(sample.twist[:2], self._speed), _at_most(sample.twist[5:], self._turn)])
 
 
+def can_be_turned(spec: RobotSpec) -> bool:
+    """Whether an arm has joints enough to turn its tool without moving it."""
+    return len(spec.joints) - (spec.gripper is not None) >= 6
+
+
 class CartesianMapping:
     """For devices that move the tool: by a twist, or towards a pose.
 
@@ -86,10 +91,8 @@ class CartesianMapping:
         self._speed, self._turn = speed, turn
         self._lower, self._upper = np.array(workspace[:3]), np.array(workspace[3:])
         self._model = RobotModel(spec)
-        carrying = len(spec.joints) - (spec.gripper is not None)
-        self._ik = DifferentialIK(
-            self._model, spec.tool_frame, rotation_cost=ROTATION_COST if carrying >= 6 else _FEW_JOINTS, singularity_damping=True
-        )
+        cost = ROTATION_COST if can_be_turned(spec) else _FEW_JOINTS
+        self._ik = DifferentialIK(self._model, spec.tool_frame, rotation_cost=cost, singularity_damping=True)
         self._q: np.ndarray | None = None  # measured joints, of which the commanded ones are where they were told to go
         self._stamp = -np.inf
         self._sent: JointCommand | None = None

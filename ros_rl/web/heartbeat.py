@@ -35,19 +35,26 @@ _SCRIPT = """
       socket.send(JSON.stringify({page: Number(mark().dataset.page), visible, keys: [...held]}));
     }
   };
+  const let_go = () => { held.clear(); beat(); };
   const on_key = (event) => {
+    if (event.key === "Meta") return let_go();  // while it is down, some systems do not tell that another key is let go
     const key = event.key.toLowerCase(), node = event.target;
+    const pilot = mark()?.dataset.pilot === "yes";
     const writes = node instanceof Element && node.closest("__WRITING__") !== null;
-    const ours = mark()?.dataset.pilot === "yes" && KEYS.includes(key) && !writes;
+    const ours = (pilot || key === " ") && KEYS.includes(key) && !writes;  // space counts before the page knows that it has the robot
     if (event.type === "keyup" ? !held.delete(key) : !ours || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.type === "keydown") held.add(key);
-    event.preventDefault();
-    event.stopImmediatePropagation();
+    if (pilot) {
+      event.preventDefault();
+      event.stopImmediatePropagation();
+    }
     if (!event.repeat) beat();
   };
-  const let_go = () => { held.clear(); beat(); };
+  const leave_button = (event) => { if (event.detail > 0) event.target.closest?.("button")?.blur(); };  // else space presses it again
   window.addEventListener("keydown", on_key, true);
   window.addEventListener("keyup", on_key, true);
+  window.addEventListener("click", leave_button, true);
+  window.addEventListener("contextmenu", let_go);  // which may keep what is let go to itself
   window.addEventListener("blur", let_go);
   window.addEventListener("pagehide", () => { if (socket !== null) socket.close(); });
   document.addEventListener("visibilitychange", let_go);

@@ -24,6 +24,7 @@ class Pilot:
         page: the page that has, or last had, the robot; None before the first and after it was given back.
         word: called with what a key asks for: start, success, failure or discard.
         changed: called when `state` is another one, in the thread that changed it.
+        opening: how far open the gripper was seen last, 0 to 1.
     """
 
     def __init__(self, timeout: float):
@@ -31,6 +32,7 @@ class Pilot:
         self.page: int | None = None
         self.word: Callable[[Button], None] = lambda _: None
         self.changed: Callable[[], None] = lambda: None
+        self.opening = 1.0
         self._timeout = timeout
         self._lock = threading.Lock()
         self._beats: dict[int, float] = {}  # s, of visible pages
@@ -63,7 +65,7 @@ class Pilot:
         if not released:
             return "this page does not have the robot"
         self.changed()
-        return "let go: the robot is held"
+        return "let go"
 
     def give_back(self, page: int, now: float) -> str:
         """Gives the robot back to its policy, unless another page has it; returns what became of it."""
@@ -111,7 +113,7 @@ class Pilot:
             newly, moved = held - self._held, held != self._held
             self._held = held
             if self._engaged and "g" in newly:
-                self._gripper = 1.0 if self._gripper == 0.0 else 0.0
+                self._gripper = float((self.opening if self._gripper is None else self._gripper) < 0.5)
             if self._engaged and held & MOVES.keys():
                 self._target = None
         if lost or moved:

@@ -9,6 +9,7 @@ import pinocchio as pin
 from ros_rl.robots.model import Pose, RobotModel
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim.build import SimModel
+from ros_rl.teleop.mapping import can_be_turned
 from ros_rl.web.heartbeat import mark
 from ros_rl.web.pilot import Pilot
 from ros_rl.web.scene import ScenePlacer
@@ -74,17 +75,21 @@ class TeleopPanel:
         set_content(self._answer, lines("", 2))
 
     def _words(self, view: View) -> str:
+        """Returns who has the robot: what letting go has done is for the safety node to say, a walking robot goes on, for one."""
         pilot, safety = self._pilot, view.safety
-        detail = safety.get("state", "")
+        detail, control = safety.get("state", ""), safety.get("control", "policy")
+        before = ""
         if pilot.page is not None and not pilot.engaged:
-            words, detail = f"held for page {pilot.page}", pilot.reason
-        elif pilot.engaged:
+            before, detail = f"page {pilot.page} has let go", pilot.reason
+        if pilot.engaged:
             words = f"page {pilot.page} has the robot"
-        elif safety.get("control", "policy") not in ("policy", "hand_back"):
+        elif before and control == "hold":
+            before, words = "", f"held for page {pilot.page}"
+        elif control not in ("policy", "hand_back"):
             words = f"'{safety.get('device')}' has the robot"
         else:
             words = "the policy has the robot"
-        said = [words, safety.get("control", ""), detail if detail not in ("active", "inactive") else ""]
+        said = [before, words, safety.get("control", ""), detail if detail not in ("active", "inactive") else ""]
         return " · ".join(word for word in said if word)
 
     # Callbacks are coroutines, as those of the other buttons.
@@ -140,8 +145,7 @@ class ToolHandle:
         self._model, self._tool = RobotModel(spec), spec.tool_frame
         data = ScenePlacer(model).data
         self._root = pin.SE3(pin.Quaternion(*data.xquat[model.base]), data.xpos[model.base])
-        carrying = len(spec.joints) - (spec.gripper is not None)
-        self._turns = carrying >= 6
+        self._turns = can_be_turned(spec)
         self._page: int | None = None  # on which the handle is
         self._handle: Any = None
         self._gripper: Any = None
@@ -167,9 +171,13 @@ class ToolHandle:
         if self._handle is not None and self._pilot.target is None:
             self._place(self._model.frame_pose(self._tool, view.joint_position))
         gripper = self._spec.gripper
-        if gripper is not None and self._pilot.gripper is None:
+        if gripper is not None:
             opening = gripper.opening(view.joint_position[self._spec.joint_names.index(gripper.joint)])
-            self._gripper.value = round(float(np.clip(opening, 0.0, 1.0)), 2)
+            self._pilot.opening = float(np.clip(opening, 0.0, 1.0))
+            told = self._pilot.gripper
+            shown = round(self._pilot.opening if told is None else told, 2)
+            if self._gripper.value != shown:  # not into the hand that drags it
+                self._gripper.value = shown
 
     def _give_to(self, page: int | None) -> None:
         clients = self._server.get_clients()

@@ -3,7 +3,7 @@
 import pytest
 from sample_logs import usual, write_log
 
-from ros_rl.cli.collect import summarise
+from ros_rl.cli.collect import summarise, waits
 from ros_rl.cli.main import main, parse
 from ros_rl.data.convert import Recording, commit_log
 from ros_rl.data.dataset import DatasetWriter
@@ -31,6 +31,52 @@ def test_a_person_needs_no_policy_but_where_it_walks_for_them(tmp_path):
     assert "teleop_node" not in nodes("arm", str(tmp_path / "set"), "policy:=arm_pick_place")
     robot = nodes("arm", str(tmp_path / "set"), "mode:=robot", "teleop:=joy")
     assert robot["task_node"]["tasks"] == [""] and "policy_node" not in robot
+
+
+@pytest.mark.parametrize(
+    ("words", "waiting", "page"),
+    [
+        (["cartpole"], False, False),
+        (["arm", "policy:=arm_pick_place"], False, False),
+        (["arm", "teleop:=joy"], True, False),
+        (["arm", "teleop:=browser"], True, True),
+        (["arm", "tasks:=none", "policy:=arm_circle"], True, True),
+        (["arm", "mode:=robot", "policy:=arm_circle"], True, True),
+        (["arm", "mode:=robot", "policy:=arm_circle", "web:=false"], True, False),
+        (["arm", "mode:=robot", "teleop:=joy"], True, False),
+        (["arm", "mode:=robot", "teleop:=twist"], True, True),
+        (["quadruped", "mode:=robot"], True, True),
+    ],
+)
+def test_where_a_person_begins_an_episode_they_are_waited_for_and_have_something_to_begin_it_with(tmp_path, words, waiting, page):
+    described = parse("collect", [words[0], str(tmp_path / "set"), *words[1:]]).graph()
+    assert waits(described) is waiting
+    assert ("web_node" in {node.executable for node in described.nodes}) is page
+
+
+def test_a_person_is_asked_before_a_policy_moves_a_robot(tmp_path, monkeypatch, capsys):
+    collected = []
+    monkeypatch.setattr("ros_rl.nodes.collect.collect", lambda *_: collected.append(True) or {})
+    words = ["collect", "quadruped", str(tmp_path / "set"), "mode:=robot"]
+    assert main(words) == 2
+    assert "a real robot is about to move and nobody can be asked; give --yes" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    for answer, code in (("no", 2), ("yes", 0)):
+        monkeypatch.setattr("builtins.input", lambda _, answer=answer: answer)
+        assert main(words) == code
+        assert "robot 'quadruped' is moved by 'quadruped_trot' as soon as its graph is up" in capsys.readouterr().out
+    assert main([*words, "--yes"]) == 0
+    assert main(["collect", "arm", str(tmp_path / "set"), "mode:=robot", "teleop:=joy"]) == 0  # the person moves it
+    assert "as soon as" not in capsys.readouterr().out and len(collected) == 3
+
+
+def test_a_collection_that_ended_before_anything_was_recorded_has_a_summary(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("ros_rl.nodes.collect.collect", lambda *_: {})
+    command = parse("collect", ["cartpole", "~/set"])
+    assert command.dataset == tmp_path / "set"
+    assert command.run() == 0
+    assert "0 episodes, 0 rows, 0.0 s: none; discarded 0" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -67,3 +113,4 @@ def test_the_summary_is_of_the_new_episodes_and_names_what_is_left(tmp_path):
     assert (front["count"], front["dropped"]) == (45, 3) and front["rate"] == pytest.approx(15.0)
     assert front["largest_gap"] == pytest.approx(1 / 15) and joints["largest_gap"] == pytest.approx(0.005)
     assert summary["left"] == [str(left)]
+    assert summarise(root, 1, [left])["left"] == []  # an earlier collection left it

@@ -134,6 +134,7 @@ def test_d3_a_commit_that_fails_leaves_the_log_for_a_repair(recorder, monkeypatc
     recorder.start("push")  # as the next episode of a task does, a second later
     recorder.discard()
     assert recorder.status()["uncommitted"] == [log.name] and recorder.status()["state"] == "failed"
+    assert recorder.kept == recorder.status()["kept"] == 0  # it uses up none of the episodes that were asked for
     recorder.close()
     assert repair(recorder.root)[0].endswith("is episode 0 now; the log is in aside/")
     assert check(recorder.root) == []

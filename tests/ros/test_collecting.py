@@ -2,20 +2,25 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from harness import PATIENCE
+from std_msgs.msg import String
 
 from ros_rl.cli.main import main
 from ros_rl.cli.replay import Recorded
 from ros_rl.data.dataset import Dataset
 from ros_rl.data.integrity import check
+from ros_rl.errors import RobotFault
+from ros_rl.nodes.collect import Watcher, _check
 from ros_rl.nodes.parity import in_process
 from ros_rl.robots.spec import load_robot
 
@@ -65,15 +70,19 @@ def test_what_is_collected_in_lock_step_is_the_same_again(recorded, tmp_path, ca
 
 def test_ctrl_c_keeps_the_episode_that_runs(domain, tmp_path):
     root = tmp_path / "set"
-    words = ["collect", "cartpole", str(root), "--json", "cameras:=none", "lockstep:=false"]
-    process = subprocess.Popen([*ROS_RL, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    words = ["collect", "cartpole", str(root), "--json", "cameras:=none", "lockstep:=false", "web:=true", "web_port:=0"]
+    said = tmp_path / "stderr"
+    with said.open("w") as errors:
+        process = subprocess.Popen([*ROS_RL, *words], stdout=subprocess.PIPE, stderr=errors, text=True)
     try:
+        _until(lambda: re.findall(r"^ros_rl: see the robot at http://127\.0\.0\.1:\d+/[\w-]+/$", said.read_text(), re.MULTILINE), process)
         _until(lambda: any(path.stat().st_size > 50_000 for path in (root / "logs").glob("*.mcap")), process)
         process.send_signal(signal.SIGINT)
-        output, error = process.communicate(timeout=PATIENCE)
+        output, _ = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
-    assert process.returncode == 0, output + error
+    assert process.returncode == 0, output + said.read_text()
+    assert said.read_text().count("see the robot at") == 1
     summary = json.loads(output)
     assert summary["episodes"] >= 1 and summary["left"] == [] and check(root) == []
     episode = Dataset.open(root).episodes[-1]
@@ -98,10 +107,40 @@ def test_d1_a_recorder_that_is_killed_ends_the_collection_and_its_log_becomes_an
     assert len(Dataset.open(root).episodes) == before + 1
 
 
+@pytest.mark.parametrize(
+    ("attended", "status", "message"),
+    [
+        (False, {"problem": "recording did not start: No space left on device"}, "No space left on device after 3 episodes"),
+        (True, {"problem": "recording did not start: No space left on device"}, None),
+        (False, {"missing": ["front", "wrist"]}, "nothing came from the cameras front, wrist for 60 s after 3 episodes"),
+        (False, {"missing": []}, "nothing came from the graph for 60 s after 3 episodes"),
+        (True, {"missing": ["front"]}, None),
+    ],
+)
+def test_a_collection_without_a_person_ends_where_nothing_more_is_recorded(attended, status, message):
+    alive = SimpleNamespace(poll=lambda: None)
+    running = SimpleNamespace(ended=lambda: None, processes={"recorder_node": alive}, last_words="good night")
+    watcher = SimpleNamespace(recorder={"kept": 3, **status}, moved=time.monotonic() - (1e4 if "missing" in status else 0.0))
+    if message is None:
+        _check(running, watcher, attended)
+    else:
+        with pytest.raises(RobotFault, match=f"{message}: good night"):
+            _check(running, watcher, attended)
+
+
+def test_a_collection_is_done_when_as_many_as_were_asked_for_are_committed(ros):
+    watcher = Watcher("/test", False)
+    for waiting, done in ((1, False), (0, True)):
+        status = {"state": "committing", "full": True, "waiting": waiting, "messages": 0, "kept": 2, "discarded": 0}
+        watcher._on_recorder(String(data=json.dumps(status)))
+        assert watcher.done is done
+    watcher.destroy_node()
+
+
 def _until(condition, process):
     deadline = time.monotonic() + PATIENCE
     while not condition():
-        assert process.poll() is None, process.stderr.read()
+        assert process.poll() is None, process.stderr and process.stderr.read()
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

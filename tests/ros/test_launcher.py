@@ -89,6 +89,23 @@ def test_a_running_graph_ends_clean(ros, up, number, words, count):
     assert_clean_end(process, nodes)
 
 
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        ("", "no log"),
+        ("[INFO] a\n[INFO] b\n\n", "[INFO] b"),
+        ("[INFO] a\nros_rl: the disk is full\n[INFO] b\nros_rl: see the robot at http://x/y/\n", "ros_rl: the disk is full"),
+        ("NotADirectoryError: [Errno 20] file\n[WARN] late\n", "NotADirectoryError: [Errno 20] file"),
+        ("[ERROR] a\n[WARN] b\n[INFO] c\n", "[WARN] b"),
+    ],
+)
+def test_last_words_are_those_that_tell_what_went_wrong(log, words):
+    graph = GraphProcesses(graph_of("cartpole"), quiet=True)
+    graph.log.write_text(log)
+    assert graph.last_words == words
+    graph._folder.cleanup()
+
+
 def test_nodes_whose_launcher_was_killed_end_by_themselves(ros, up):
     process, commands = up(), ros.hear(JointTrajectory, "joint_command")
     ros.until(lambda: len(commands) > 20, "for the graph to run")

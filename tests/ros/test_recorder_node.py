@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 
 import numpy as np
 import pytest
@@ -35,6 +36,39 @@ def start(ros, folder, **values):
 @pytest.fixture
 def states(ros):
     return ros.hear(String, "recorder/status", TASK_STATE_QOS)
+
+
+class Told:
+    """Says to a recorder node of a cart-pole what comes on its topics, each message sent after the one before."""
+
+    def __init__(self, node):
+        self.node, self.sent = node, time.time_ns() - 10**12
+        self.names = load_robot("cartpole").measured_names
+
+    def joints(self, *seconds, sent=None):
+        for stamp in seconds:
+            self.sent += 1000
+            data = serialize_message(to_joint_state(stamp, self.names, *np.zeros((3, len(self.names)))))
+            self.node._on_joint_state(data, {"source_timestamp": sent or self.sent})
+
+    def word(self, state, **said):
+        self.sent += 1000
+        self.node._on_task_state(String(data=json.dumps({"state": state, **said})), {"source_timestamp": self.sent})
+
+    @property
+    def stamps(self):
+        """Those of the joint states in the open log, s."""
+        return [entry.stamp / 1e9 for entry in LogReader(self.node._recorder._log.path).entries() if entry.topic == "joint_states"]
+
+    @property
+    def setup(self):
+        return json.loads(LogReader(self.node._recorder._log.path).about["setup"])
+
+
+@pytest.fixture
+def told(ros, tmp_path, monkeypatch):
+    monkeypatch.setattr("ros_rl.nodes.recorder_node._LATEST", 1e9)  # nothing is waited for in vain here
+    return Told(start(ros, tmp_path / "set"))
 
 
 def newest(states):
@@ -116,6 +150,95 @@ def test_a_reset_begins_the_log_anew(ros, tmp_path):
     assert node._recorder.recording and node._recorder._log.path != second and second.exists()
 
 
+def test_an_episode_begun_in_the_midst_of_another_has_its_own_task_and_seed_and_the_other_is_gone(told):
+    told.joints(0.0)
+    told.word("running", task="push", seed=4)
+    told.joints(0.1, 2.0)
+    assert (told.setup["task"], told.setup["seed"]) == ("push", 4)
+    told.word("discarded")
+    told.joints(0.0, 0.1)  # the reset
+    told.word("running", task="lift", seed=5)
+    told.joints(0.2)
+    assert (told.setup["task"], told.setup["seed"]) == ("lift", 5)
+    assert set(told.stamps) == {0.0, 0.1, 0.2}
+    assert (told.node._recorder.kept, told.node._recorder.discarded) == (0, 1)
+
+
+def test_an_episode_begun_without_a_word_of_the_one_before_has_its_own_task_and_seed(told):
+    told.joints(0.0)
+    told.word("running", task="push", seed=4)
+    told.joints(0.1, 0.5)
+    told.joints(0.0, 0.1)  # the task node began anew
+    told.word("running", task="lift", seed=5)
+    told.joints(0.2)
+    assert (told.setup["task"], told.setup["seed"]) == ("lift", 5)
+    assert set(told.stamps) == {0.0, 0.1, 0.2}
+    assert len(list((told.node._recorder.root / "logs").iterdir())) == 1 and told.node._recorder.kept == 0
+
+
+def test_an_episode_begins_with_its_reset_unless_the_recorder_came_later(told):
+    told.joints(0.0, 0.01, 0.02)
+    told.word("running", task="push", seed=4)
+    told.joints(0.03)
+    assert told.stamps == [0.0, 0.01, 0.02, 0.03]
+
+
+def test_a_recorder_that_comes_in_the_midst_of_a_task_begins_with_the_word(told):
+    told.joints(5.0, 5.01)
+    told.word("running", task="push", seed=4)
+    told.joints(5.02, 5.03)
+    assert told.stamps == [5.03]  # which was sent after the word
+
+
+def test_the_end_of_an_episode_by_a_person_waits_for_what_was_sent_before(ros, told, tmp_path):
+    ros.call(Trigger, "recorder/start")
+    told.joints(1.0)
+    before = time.time_ns()
+    assert ros.call(Trigger, "recorder/success").success
+    told.joints(1.1, 1.2, sent=before)  # they were on their way
+    assert told.stamps == [1.0, 1.1, 1.2]
+    for word in ("stop", "success", "failure", "discard"):
+        refused = ros.call(Trigger, f"recorder/{word}")
+        assert not refused.success and "no episode is being recorded" in refused.message
+    assert ros.call(Trigger, "recorder/start").success
+    again = ros.call(Trigger, "recorder/start")
+    assert not again.success and "already" in again.message
+    first = told.node._recorder._log.path
+    told.joints(1.3, sent=time.time_ns())
+    assert told.node._recorder._log.path != first and told.stamps == [1.3]
+    told.node._recorder._waiting.join()
+    assert told.node._recorder.kept == 0  # nobody commanded anything: it made no episode, and used up none
+    assert ros.call(Trigger, "recorder/discard").success and ros.call(Trigger, "recorder/start").success  # the next one may
+    assert [entry.stamp for entry in LogReader(first).entries() if entry.topic == "joint_states"] == [ns(1.0), ns(1.1), ns(1.2)]
+
+
+@pytest.mark.parametrize(
+    ("words", "kept", "discarded", "outcome"),
+    [
+        ([], 1, 0, ""),
+        (["success"], 1, 0, "success"),
+        (["discarded"], 0, 1, None),
+        (["discarded", "running", "success"], 0, 1, None),
+        (["timeout", "finished"], 1, 0, "timeout"),
+    ],
+)
+def test_words_that_still_wait_when_the_recorder_ends_are_taken_in_their_order(told, monkeypatch, words, kept, discarded, outcome):
+    monkeypatch.setattr("ros_rl.data.episode_recorder.commit_log", lambda *_: 0)
+    ended = []
+    monkeypatch.setattr("ros_rl.data.episode_recorder.end_log", lambda log, outcome, *_: ended.append(outcome))
+    told.joints(0.0)
+    told.word("running", task="push", seed=4)
+    told.joints(0.1, 2.0)
+    for word in words:
+        told.word(word)
+    assert told.node._recorder.recording
+    told.node.trigger_deactivate()
+    recorder = told.node._recorder
+    assert not recorder.recording and not told.node._words
+    assert (recorder.kept, recorder.discarded) == (kept, discarded)
+    assert ended == ([outcome] if outcome is not None else [])
+
+
 def test_a_joint_state_of_a_real_robot_that_comes_late_ends_no_episode(ros, tmp_path):
     node = start(ros, tmp_path / "set", follow_task=False, backend="ros2_control")
     spec = load_robot("cartpole")
@@ -184,7 +307,7 @@ def test_a_person_judges_where_no_task_node_does(ros, states, tmp_path):
     ros.up("cartpole", without=("task_node",), lockstep=False)
     for word in ("success", "discard", "failure"):
         assert ros.call(Trigger, "recorder/start").success
-        ros.until(lambda: node._recorder.status()["messages"] > 50)
+        ros.until(lambda: not node._words and node._recorder.status()["messages"] > 50)
         assert ros.call(Trigger, f"recorder/{word}").success
         refused = ros.call(Trigger, f"recorder/{word}")
         assert not refused.success and "no episode is being recorded" in refused.message

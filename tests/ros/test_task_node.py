@@ -87,6 +87,14 @@ def test_a_refusal_of_the_hardware_node_ends_the_run_and_is_over_once_it_takes_t
     assert len(states) == count
 
 
+def test_an_episode_that_another_one_cuts_short_is_discarded(ros, states):
+    ros.up("cartpole", without=(), lockstep=True, episodes=10, seed=3)
+    ros.until(lambda: words(states)[-1:] == ["running"])
+    assert ros.call(Trigger, "task/start").success
+    ros.until(lambda: words(states)[-2:] == ["discarded", "running"])
+    assert [json.loads(state.data)["seed"] for state in states[-2:]] == [3, 4]
+
+
 def test_without_tasks_only_the_services_answer(ros):
     ros.up("cartpole", without=(), tasks="none", policy="cartpole_lqr", lockstep=True)
     answer = ros.call(Trigger, "task/start")

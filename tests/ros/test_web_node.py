@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from itertools import pairwise
 from typing import Any
 from urllib.request import urlopen
@@ -15,13 +16,16 @@ from harness import Ros, graph_of, run_node, value
 from page_client import PageClient
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
+from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory
 
 from ros_rl.bringup import BRINGUPS
+from ros_rl.nodes.messages import CLAIM_QOS
 from ros_rl.nodes.web_node import WebNode
 from ros_rl.paths import share_dir
 from ros_rl.robots.model import RobotModel
 from ros_rl.robots.spec import load_robot
+from ros_rl.teleop.browser import PageState
 from ros_rl.web.page import RELEASE
 
 SPEC = load_robot("arm")
@@ -141,6 +145,26 @@ def test_reset_on_the_page_starts_the_episode_anew(ros):
         page.press("reset")
         ros.until(lambda: page.says("reset: seed 0"))
         ros.until(lambda: any(stamp(later) < stamp(earlier) for earlier, later in pairwise(states)), "for time to start anew")
+
+
+def test_a_node_that_is_deactivated_lets_go_of_the_robot_and_takes_it_no_more(ros):
+    web = ros.add(WebNode(namespace="/test", parameter_overrides=_overrides(robot="arm", web_port=0, device_timeout=10.0)))
+    said = ros.hear(String, "teleop/page", CLAIM_QOS)
+    ros.until(lambda: web._says.get_subscription_count() == 1)
+    pilot = web._pilot
+
+    def take() -> bool:
+        pilot.beat(0, True, "", time.monotonic())
+        return pilot.take(0, time.monotonic()) == "taken over"
+
+    assert take()
+    ros.until(lambda: said and PageState.of_json(said[-1].data).engaged)
+    ros.change("web_node", "deactivate")
+    ros.until(lambda: PageState.of_json(said[-1].data) == PageState(False, "its page stands still"))
+    assert take()  # its buttons can be pressed still
+    pilot.let_go(0)
+    ros.until(lambda: PageState.of_json(said[-1].data) == PageState(False))
+    assert [PageState.of_json(message.data).engaged for message in said] == [True, False, False]
 
 
 def stamp(message: JointState) -> float:

@@ -141,6 +141,13 @@ def test_the_gripper_shows_what_is_measured_until_it_is_moved(stage):
         assert stage.pilot.gripper == (0.2 if client == 0 else None)
     stage.panel.update(View(listening=True, joint_position=half), stage.now)
     assert slider.value == 0.2
+    for keys, shown in (("g", 1.0), ("", 1.0), ("g", 0.0)):
+        stage.pilot.beat(0, True, keys, stage.now)
+        stage.panel.update(View(listening=True, joint_position=half), stage.now)
+        assert slider.value == shown
+    stage.pilot.let_go(0)
+    stage.panel.update(View(listening=True, joint_position=half), stage.now)
+    assert slider.value == stage.pilot.opening == 0.5
 
 
 def test_who_has_the_robot_is_said_to_all(stage):
@@ -154,6 +161,18 @@ def test_who_has_the_robot_is_said_to_all(stage):
     stage.pilot.gone(0)
     stage.update(safety={"control": "hold", "device": "browser", "state": "teleoperation: browser is lost: its page was closed"})
     assert "held for page 0 · hold · its page was closed<" in stage.says
+
+
+def test_a_robot_that_goes_on_when_it_is_let_go_is_not_said_to_be_held(stage):
+    stage.pilot.take(0, stage.now)
+    stage.pilot.let_go(0)
+    for control in ("hand_back", "policy"):  # on_release:=hand_back, or a walking robot
+        stage.update(safety={"control": control, "device": "browser", "state": "active"})
+        assert f"page 0 has let go · the policy has the robot · {control}<" in stage.says and "held" not in stage.says
+    stage.update(safety={"control": "teleop", "device": "joy", "state": "active"})
+    assert "page 0 has let go · 'joy' has the robot · teleop<" in stage.says
+    stage.update(safety={"control": "hold", "device": "browser", "state": "teleoperation: the dead-man switch is released"})
+    assert ">held for page 0 · hold<" in stage.says
 
 
 def test_the_buttons_answer_in_words(stage):
@@ -170,7 +189,7 @@ def test_the_buttons_answer_in_words(stage):
         "page 0: this page does not have the robot",
         "page 0: taken over",
         "page 1: page 0 has the robot",
-        "page 0: let go: the robot is held",
+        "page 0: let go",
         "page 1: given back to the policy",
     ]
     stage.panel.start_over()

@@ -43,7 +43,7 @@ def test_the_first_page_has_the_robot_until_it_lets_go(stage):
     assert pilot.take(1, stage.now) == pilot.give_back(1, stage.now) == "page 0 has the robot"
     assert pilot.let_go(1) == "this page does not have the robot"
     assert pilot.page == 0 and stage.state.engaged
-    assert pilot.let_go(0) == "let go: the robot is held"
+    assert pilot.let_go(0) == "let go"
     assert stage.state == stage.said[-1] == PageState(False)
     assert pilot.take(1, stage.now) == "taken over"
     assert pilot.page == 1 and stage.state.engaged
@@ -127,6 +127,21 @@ def test_keys_move_as_those_of_a_terminal_as_long_as_they_are_held(stage):
     assert len(stage.said) == said  # nothing new, nothing said
     stage.beat(0)
     assert stage.said[-1] == HELD_STILL
+
+
+def test_what_was_held_on_a_page_that_is_lost_moves_nothing_for_the_next_one(stage):
+    stage.pilot.take(0, stage.now)
+    stage.beat(0, 1, keys="w")
+    stage.pilot.gone(0)
+    assert stage.pilot.take(1, stage.now) == "taken over"
+    assert stage.state == HELD_STILL
+
+
+def test_g_opens_a_gripper_that_is_seen_closed(stage):
+    stage.pilot.take(0, stage.now)
+    stage.pilot.opening = 0.1
+    stage.beat(0, keys="g")
+    assert stage.state.gripper == 1.0
 
 
 def test_g_opens_and_closes_space_lets_go_h_gives_back_and_digits_judge_once_a_press(stage):

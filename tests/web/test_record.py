@@ -28,7 +28,9 @@ def test_every_button_asks_for_its_word_with_the_instruction_and_shows_the_answe
     panel = RecordPanel(gui, gui.add_tab_group().add_tab("Record"), Actions(nothing, nothing, nothing, nothing, record))
     panel._instruction.value = " fold the towel "
     group = next(handle for handle in gui._gui_input_handle_from_uuid.values() if getattr(handle, "options", ()) == tuple(LABELS))
-    for label, word in LABELS.items():
+    said = {"begin": "start", "end": "stop", "success": "success", "failure": "failure", "discard": "discard"}
+    assert list(said) == list(LABELS)
+    for label, word in said.items():
         group.value = label
         for callback in group._impl.update_cb:
             asyncio.run(callback(None))

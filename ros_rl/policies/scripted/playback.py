@@ -14,6 +14,9 @@ from ros_rl.policies.scripted.contents import parameters
 from ros_rl.policies.scripted.motion import PEAK, quintic
 from ros_rl.robots.spec import CommandMode, RobotSpec
 
+ARRIVAL = 0.1  # rad or m
+_STRIDE = NANOSECONDS // 10  # by which a recording that began on its way goes on at most between two observations
+
 
 @pydantic.dataclasses.dataclass(config=STRICT, frozen=True)
 class Parameters:
@@ -28,7 +31,7 @@ class Parameters:
 
     from_reset: bool
     approach: Positive = 0.2
-    arrival: Positive = 0.1
+    arrival: Positive = ARRIVAL
 
 
 def playback_bundle(
@@ -56,6 +59,7 @@ class Playback:
     """Answers with the recorded command that is due: that of the observation's stamp, bit for bit.
 
     Between two recorded commands, positions go straight from one to the other; velocities and efforts keep the earlier one.
+    Away from a reset, a time without observations is none of the recording's: it goes on where it was.
     """
 
     def __init__(self, bundle: Bundle, robot: RobotSpec):
@@ -83,27 +87,39 @@ class Playback:
     def reset(self, seed: int, instruction: str) -> None:
         """Starts anew from wherever the robot is measured next."""
         self._began: int | None = 0 if self._parameters.from_reset else None
-        self._first: tuple[float, np.ndarray] | None = None
+        self._first: tuple[int, np.ndarray] | None = None
+        self._arrives = 0
+        self._seen: int | None = None  # stamp of the last observation, ns
+        self._paused = 0  # ns without observations
 
     def act(self, observation: Observation) -> ActionChunk:
         """Returns the command that is due, in the robot's command mode."""
-        now = round(observation.stamp * NANOSECONDS)
+        now = self._clock(round(observation.stamp * NANOSECONDS))
         values = self._approach(observation, now) if self._began is None else self._at(now - self._began)
         return ActionChunk(self.spec.joint_names, values[None], 1.0 / self.spec.rate, observation.stamp, self._name)
 
     def report(self) -> Mapping[str, float]:
-        """Returns `began` (s), the robot's time less that of the recording; nothing before the recording is played."""
-        return {} if self._began is None else {"began": self._began / NANOSECONDS}
+        """Returns `began` (s), the robot's time less that of the recording; before it is played, when the way to its beginning ends, s."""
+        if self._began is not None:
+            return {"began": (self._began + self._paused) / NANOSECONDS}
+        return {} if self._first is None else {"arrives": (self._arrives + self._paused) / NANOSECONDS}
+
+    def _clock(self, now: int) -> int:
+        """Returns the robot's time without that in which nothing was observed, ns."""
+        if not self._parameters.from_reset and self._seen is not None:
+            self._paused += max(now - self._seen - max(_STRIDE, round(2 * NANOSECONDS / self.spec.rate)), 0)
+        self._seen = now
+        return now - self._paused
 
     def _approach(self, observation: Observation, now: int) -> np.ndarray:
         """Returns the next command on the way to the first recorded one."""
         assert self._stamps is not None and self._actions is not None
         measured, goal = observation.joint_position[: len(self._speed)], self._actions[0]
         if self._first is None:
-            self._first = observation.stamp, measured
+            duration = max(PEAK * float(np.max(np.abs(goal - measured) / self._speed)), 1.0 / self.spec.rate)
+            self._first, self._arrives = (now, measured), now + round(duration * NANOSECONDS)
         start, posture = self._first
-        duration = max(PEAK * float(np.max(np.abs(goal - posture) / self._speed)), 1.0 / self.spec.rate)
-        progress = (observation.stamp - start) / duration
+        progress = (now - start) / (self._arrives - start)
         if progress >= 1.0 and np.abs(measured - goal).max() <= self._parameters.arrival:
             self._began = now - int(self._stamps[0])
         values: np.ndarray = posture + quintic(progress) * (goal - posture)

@@ -47,7 +47,7 @@ def test_a_robot_that_stands_elsewhere_is_brought_to_the_first_command_within_a_
     made, actions = bundle(False)
     policy = Playback(made, ARM)
     position, commands, stamp = np.clip(HOME - 0.5, ARM.lower, ARM.upper), [], 12.0
-    while not policy.report():
+    while "began" not in policy.report():
         commands.append(policy.act(at(stamp, position)).values[0])
         position, stamp = commands[-1], stamp + ARM.period
         assert stamp < 60.0
@@ -64,7 +64,35 @@ def test_a_robot_that_does_not_get_there_is_not_sent_further():
     blocked = np.clip(HOME - 0.5, ARM.lower, ARM.upper)
     for stamp in np.arange(0.0, 60.0, 0.5):
         command = policy.act(at(float(stamp), blocked)).values[0]
-    assert np.array_equal(command, actions[0]) and policy.report() == {}
+    assert np.array_equal(command, actions[0]) and "began" not in policy.report()
+
+
+def test_it_says_when_the_robot_should_have_arrived():
+    made, actions = bundle(False)
+    policy = Playback(made, ARM)
+    assert policy.report() == {}
+    there = np.clip(HOME - 0.5, ARM.lower, ARM.upper)
+    policy.act(at(12.0, there))
+    # A quintic's peak is 15/8 of its mean speed.
+    assert policy.report() == {"arrives": pytest.approx(12.0 + 15 / 8 * np.max(np.abs(actions[0] - there) / (0.2 * ARM.velocity)))}
+
+
+def test_a_gap_is_no_time_of_the_recording_nor_of_the_way_to_it():
+    made, actions = bundle(False)
+    policy = Playback(made, ARM)
+    far = np.clip(HOME - 0.5, ARM.lower, ARM.upper)
+    policy.act(at(12.0, far))
+    arrives = policy.report()["arrives"]
+    early = policy.act(at(12.1, far)).values[0]
+    late = policy.act(at(42.2, far)).values[0]  # half a minute in which nothing was seen
+    assert (np.abs(late - early) <= 0.2 * ARM.velocity * 0.1 + 1e-9).all()
+    assert policy.report()["arrives"] == pytest.approx(arrives + 30.0)
+    policy = Playback(made, ARM)
+    for stamp in (0.0, 0.1):
+        policy.act(at(stamp, HOME))
+    assert policy.report() == {"began": pytest.approx(-0.2)}  # stamps of the recording begin at 0.3
+    np.testing.assert_allclose(policy.act(at(7.15, HOME)).values[0], actions[1], atol=1e-9)  # row 1 is due 0.1 s after row 0
+    assert policy.report() == {"began": pytest.approx(-0.2 + 6.95)}
 
 
 def test_the_bundle_survives_the_disk_and_is_for_its_robot_alone(tmp_path):

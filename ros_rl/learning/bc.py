@@ -12,7 +12,7 @@ import sys
 import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -77,6 +77,7 @@ class Cloner:
             if getattr(args, name) < 1:
                 raise UserError(f"{name} must be 1 or more, got {getattr(args, name)}")
         self.model, self.data, self.args, self.rank = model, data, args, rank
+        self._what = {**asdict(args), "demonstrations": data.digest(), **model.meaning()}
         self.step = 0
         joints = len(model.spec.joint_names)
         self._tokens = torch.from_numpy(model.code.encode(data.waypoints.astype(float), data.position[:, :joints].astype(float)))
@@ -136,10 +137,6 @@ class Cloner:
         """
         counters, _ = read_training(path, self.model.network, self.optimiser, self._what)
         self.step = counters["step"]
-
-    @property
-    def _what(self) -> dict[str, Any]:
-        return {**asdict(self.args), "demonstrations": self.data.digest(), "model": self.model.meaning()}
 
 
 def cloning_loss(logits: torch.Tensor, tokens: torch.Tensor, smoothing: float) -> torch.Tensor:

@@ -87,7 +87,7 @@ class Source:
             UserError: demonstrations of another kind are there.
         """
         path = folder / _SOURCE
-        if not path.exists():
+        if not path.exists() and not any(folder.glob("*.safetensors")):
             folder.mkdir(parents=True, exist_ok=True)
             write_atomically(path, (json.dumps(asdict(self)) + "\n").encode())
         found = Source.of(folder)
@@ -109,7 +109,9 @@ class Source:
             cut = Sampling(tuple(sampling["cameras"]), tuple(sampling["image"]), int(sampling["ticks"]), float(sampling["period"]))
             return cls(str(said["robot"]), {name: (int(size[0]), int(size[1])) for name, size in said["sizes"].items()}, cut)
         except OSError:
-            raise UserError(f"{folder}: lacks {_SOURCE}, which says what its demonstrations are of; collect them anew") from None
+            raise UserError(
+                f"{folder}: lacks {_SOURCE}, which says what its demonstrations are of; collect them anew in another folder"
+            ) from None
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise UserError(f"{folder / _SOURCE}: is damaged ({error}); collect the demonstrations anew") from None
 

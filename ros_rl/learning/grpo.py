@@ -158,7 +158,7 @@ class Grpo:
         self.optimiser = torch.optim.AdamW(self.parameters, lr=args.learning_rate, betas=(0.9, 0.95), weight_decay=0.0)
         self.reference = _copy_of(own_weights(model.network)) if args.kl else None
         same = {name: value for name, value in asdict(args).items() if name not in _MAY_CHANGE}
-        self._what = {**same, "tasks": [task.name for task in tasks], "model": model.meaning(), "start": digest(model.network)}
+        self._what = {**same, "tasks": [task.name for task in tasks], **model.meaning(), "start": digest(model.network)}
         self.iteration = 0
         self.ticks = 0
         self._dead = 0

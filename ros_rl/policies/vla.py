@@ -123,13 +123,12 @@ class VlaModel:
         settings = pydantic.TypeAdapter(Parameters).dump_python(self.settings, exclude_none=True, mode="json")
         return Bundle(name, ACTOR, method, self.spec, settings, tensors, dict(training), dict(metrics))
 
-    def meaning(self) -> str:
-        """Returns a short name for all but the weights: what is read and commanded, the settings with the vocabulary, and the ranges."""
+    def meaning(self) -> dict[str, str]:
+        """Returns short names for all but the weights: what is read and commanded, the network with its vocabulary, and the ranges."""
         settings = pydantic.TypeAdapter(Parameters).dump_json(self.settings)
-        found = hashlib.blake2b(repr(self.spec).encode() + settings, digest_size=8)
-        for ranges in (self.state, self.code.ranges):
-            found.update(ranges.lower.tobytes() + ranges.upper.tobytes())
-        return found.hexdigest()
+        ranges = b"".join(end.tobytes() for of in (self.state, self.code.ranges) for end in (of.lower, of.upper))
+        parts = {"spec": repr(self.spec).encode(), "network": settings, "ranges": ranges}
+        return {name: hashlib.blake2b(part, digest_size=8).hexdigest() for name, part in parts.items()}
 
     @property
     def rows(self) -> int:

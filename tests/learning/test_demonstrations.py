@@ -133,6 +133,9 @@ def test_a_sampling_that_no_policy_can_have_is_refused(change, message):
 def test_a_folder_that_does_not_say_what_it_holds_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"lacks source.json"):
         Source.of(tmp_path)
+    make_episode().save(tmp_path / "0.safetensors")
+    with pytest.raises(UserError, match=r"lacks source.json"):
+        Source("arm", {}, SAMPLING).mark(tmp_path)
     (tmp_path / "source.json").write_text('{"robot": "arm"}')
     with pytest.raises(UserError, match=r"source.json: is damaged"):
         Source.of(tmp_path)

@@ -109,7 +109,7 @@ def test_a_stopped_training_goes_on_as_if_it_had_not_been(task, tmp_path):
         Grpo(make_model(), [task, task], args).load(tmp_path / "c.safetensors")
     model = make_model()
     model.code.ranges.upper[:] = 0.5
-    with pytest.raises(UserError, match="is of a training with model="):
+    with pytest.raises(UserError, match="is of a training with ranges="):
         Grpo(model, [task], args).load(tmp_path / "c.safetensors")
     (tmp_path / "c.safetensors").write_bytes(b"half")
     with pytest.raises(UserError, match="damaged checkpoint"):

@@ -97,3 +97,13 @@ def test_a_training_that_was_stopped_goes_on_bit_for_bit(tmp_path):
     np.testing.assert_array_equal(resumed.parameters.values, whole.parameters.values)
     np.testing.assert_array_equal(resumed.risk_parameters.values, whole.risk_parameters.values)
     assert resumed.counts == whole.counts
+
+
+def test_the_risk_does_not_forget_falls_while_there_are_none():
+    """The recovery policy always acts and nobody falls any more: the first transitions still say what a fall is."""
+    learner = learner_of(risk=RiskArgs(threshold=-1e9, first_epochs=100), goal=0.95, reach=0.1, limit=10**6)
+    known = risk_at(learner, (0.9, 1.0))[0]
+    for _ in range(15):
+        learner.iterate()
+    assert learner.falls == 0
+    assert known > 0.7 and risk_at(learner, (0.9, 1.0))[0] > 0.7

@@ -144,7 +144,10 @@ def claims(env: str, recovery: str, rows: dict[str, Any]) -> list[dict[str, Any]
 
 
 def markdown(table: dict[str, Any]) -> str:
-    """Returns the table as Markdown, a row for each method, then what the recovery policy cost, then the claims."""
+    """Returns the table as Markdown, a row for each method, then what the recovery policy cost, then the claims.
+
+    A figure is the median of the runs, by which claims are judged; their interquartile mean; and in brackets its 95 % interval.
+    """
     lines = [
         "| method | falls until the threshold | runs that pass it | falls per 100,000 steps | final return |",
         "| --- | --- | --- | --- | --- |",
@@ -163,8 +166,10 @@ def markdown(table: dict[str, Any]) -> str:
 
 
 def _with_interval(found: dict[str, Any]) -> str:
-    low, high = found["interval"]
-    return f"{found['median']:.0f}; {found['iqm']:.0f} ({low:.0f}–{high:.0f})"
+    median, iqm, low, high = (
+        f"{value:.1f}" if abs(value) < 10.0 else f"{value:.0f}" for value in (found["median"], found["iqm"], *found["interval"])
+    )
+    return f"{median}; {iqm} ({low}–{high})"
 
 
 def _draw(env: str, runs: dict[str, list[dict[str, Any]]], table: dict[str, Any], path: Path) -> None:

@@ -1,9 +1,9 @@
 """PPO beside a recovery policy that a learned risk calls, in the style of Recovery RL.
 
 Implemented from a description of Thananjeyan et al., "Recovery RL: Safe Reinforcement Learning with Learned Recovery Zones", RA-L
-2021. The risk is learned first from transitions with falls in them, those that the recovery policy has learned from, then goes on
-with what is collected. The policy learns from the actions that it proposed, as if they had been executed, also where the recovery
-policy acted.
+2021. The risk is learned first from transitions with falls in them, those that the recovery policy has learned from, then from these
+and what is collected in equal parts: what is collected alone holds hardly a fall, and the risk would be forgotten. The policy learns
+from the actions that it proposed, as if they had been executed, also where the recovery policy acted.
 """
 
 from collections.abc import Mapping
@@ -16,6 +16,8 @@ from ros_rl.learning.mlp import Mlp, Parameters, one_thread, regress
 from ros_rl.learning.ppo import Batch, Environments, Moments, PpoArgs, Rollout
 from ros_rl.learning.safeexplorer import ExplorerArgs, Recovery, SafeExplorer
 
+_PARTS = "observation", "action", "terminated", "next_observation"  # of a transition
+
 
 @dataclass(frozen=True)
 class RiskArgs:
@@ -26,7 +28,7 @@ class RiskArgs:
     threshold: float = 0.2
     """Risk of the proposed action above which the recovery policy acts."""
     epochs: int = 4
-    """How often the critic of the risk goes through what was collected."""
+    """How often the critic of the risk goes through what was collected, and as many of the first transitions."""
     first_epochs: int = 20
     """How often it goes through the first transitions, before anything is collected."""
 
@@ -68,9 +70,10 @@ class RecoveryRl(SafeExplorer):
         assert observations is not None
         self._executed = np.zeros((args.rollout, args.copies, actions))
         self._following = np.zeros((args.rollout, args.copies, *observations))
+        self._first = {name: first[name] for name in _PARTS}
         self.risk_moments.update(first["observation"])
         with one_thread():
-            self._learn_risk(first, self.risk.first_epochs, args.learning_rate)
+            self._learn_risk(self._first, self.risk.first_epochs, args.learning_rate)
 
     def _build(self, observations: int, actions: int, draw: np.random.Generator) -> None:
         super()._build(observations, actions, draw)
@@ -109,16 +112,17 @@ class RecoveryRl(SafeExplorer):
     def _collect(self) -> Rollout:
         """Remembers what the risk learns from."""
         rollout = super()._collect()
-        names = "observation", "action", "terminated", "next_observation"
         parts = rollout.raw, self._executed, rollout.terminated, self._following
-        self._collected = {name: part.reshape(-1, *part.shape[2:]) for name, part in zip(names, parts, strict=True)}
+        self._collected = {name: part.reshape(-1, *part.shape[2:]) for name, part in zip(_PARTS, parts, strict=True)}
         return rollout
 
     def _learn(self, batch: Batch) -> dict[str, float]:
         """Learns the risk too, from executed actions, with those that the policy now takes afterwards."""
         figures = super()._learn(batch)
         rate = self.args.learning_rate * (1.0 - self.iteration / self.iterations)
-        return {**figures, "risk_loss": self._learn_risk(self._collected, self.risk.epochs, rate)}
+        rows = self.streams.generators[1].integers(len(self._first["action"]), size=len(self._collected["action"]))
+        mixed = {name: np.concatenate([part, self._first[name][rows]]) for name, part in self._collected.items()}
+        return {**figures, "risk_loss": self._learn_risk(mixed, self.risk.epochs, rate)}
 
     def _learn_risk(self, transitions: Mapping[str, np.ndarray], epochs: int, rate: float) -> float:
         """Descends on k transitions and returns the last loss; the policy's mean is what is done after each of them."""

@@ -43,7 +43,7 @@ def test_a_summary_by_hand():
     assert [(entry["measured"], entry["holds"]) for entry in table["claims"]] == [(20.0, False), ("85 beside 100", False)]
     lines = markdown(table).splitlines()
     assert lines[2].startswith("| PPO | 40; 60 (20–120) | 3 of 3 |")
-    assert "| 2 of 3, one failed at step 1000 |" in lines[3]
+    assert lines[3].startswith("| SafeExplorer | 2.0; 2.7 (2.0–4.0) | 2 of 3, one failed at step 1000 |")
     assert "150000 steps with 4321 falls were spent on the recovery policy before, in simulation. It rescues 73%." in lines[5]
 
 

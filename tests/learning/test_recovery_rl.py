@@ -97,3 +97,17 @@ def test_a_training_that_was_stopped_goes_on_bit_for_bit(tmp_path):
     np.testing.assert_array_equal(resumed.parameters.values, whole.parameters.values)
     np.testing.assert_array_equal(resumed.risk_parameters.values, whole.risk_parameters.values)
     assert resumed.counts == whole.counts
+
+
+def test_the_risk_learns_from_falls_also_while_there_are_none(monkeypatch):
+    """The recovery policy always acts and nobody falls: half of what the risk learns from are the first transitions."""
+    learner, seen = learner_of(risk=RiskArgs(threshold=-1e9)), []
+    monkeypatch.setattr(learner, "_learn_risk", lambda parts, *rest: seen.append(parts) or 0.0)
+    learner.iterate()
+    (parts,), size = seen, ARGS.copies * ARGS.rollout
+    assert learner.falls == 0 and {len(part) for part in parts.values()} == {2 * size}
+    assert not parts["terminated"][:size].any() and parts["terminated"][size:].any()
+    rows = np.concatenate([parts["observation"], parts["action"], parts["next_observation"]], axis=1)[size:]
+    first = transitions()
+    known = np.concatenate([first["observation"], first["action"], first["next_observation"]], axis=1)
+    assert set(map(tuple, rows)) <= set(map(tuple, known))

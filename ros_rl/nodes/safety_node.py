@@ -46,7 +46,7 @@ class SafetyNode(StackNode):
         self._seen = 0.0  # when the last observation came, see `_now`
         self._acted: float | None = None  # when the last action that answers an observation did; None before the first
         self._replaced = -math.inf  # stamp of the newest observation that the safe action answered for want of another
-        self._answered = -math.inf  # stamp of the newest observation that was answered without waiting for an action
+        self._answered = -math.inf  # stamp of the newest observation that was answered without waiting for an action of the policy
         self._recovery: RecoveryFilter | None = None
         self._acting = ""  # who acts, with a recovery policy
         self._compute_time = 0.0
@@ -60,7 +60,7 @@ class SafetyNode(StackNode):
         self._spec = load_robot(self.value("robot"), self.value("control_rate"))
         self._lockstep = self.value("lockstep")  # there the robot waits for as long as it takes
         self._stale_after, self._bridged = _STALE_AFTER * self._spec.period, _BRIDGED * self._spec.period
-        self._stage = SafetyStage(self._spec, self._make_filter())
+        self._stage = SafetyStage(self._spec, self._make_filter(), self._lockstep or self.value("use_sim_time"))
         self._takeover = Takeover(self._spec, self.value("teleop_timeout"), self._lockstep)
         self._mode = self._takeover.mode
         self._observed = False
@@ -199,6 +199,7 @@ class SafetyNode(StackNode):
             self._early = None
         if self._takeover.waits(observation.stamp):
             return
+        self._answered = observation.stamp
         self._filter(observation, self._takeover.command(time.monotonic()))
         self._tell_mode()
 

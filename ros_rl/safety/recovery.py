@@ -110,14 +110,15 @@ class RecoverySwitch:
         """Returns who acts in a state; the same once more if asked again.
 
         Args:
-            stamp: of the state, s. One before the last begins a new episode.
+            stamp: of the state, s. One before the last is of a clock that was set back: what has lasted so far has lasted as long.
+                An episode begins with `reset`.
             rho: its instability; NaN where that is not known.
             action: whether there is an action of the task policy to take.
         """
         before = self._stamp
         if before is not None and stamp < before:
-            self.reset()
-            before = None
+            self._shift(stamp - before)
+            before = self._stamp = stamp
         again = stamp == before and (rho == self._rho or (math.isnan(rho) and math.isnan(self._rho)))
         if again and (action or self.mode != "task"):
             return self.mode
@@ -134,6 +135,11 @@ class RecoverySwitch:
         elif self.mode == "recovery":
             self._watch(stamp, rho, action)
         return self.mode
+
+    def _shift(self, time: float) -> None:
+        """Moves all stamps by a time, s."""
+        self._began, self._calm = self._began + time, self._calm + time
+        self._blind = None if self._blind is None else self._blind + time
 
     def engage(self, reason: str) -> None:
         """Begins recovery without a new state: none comes."""

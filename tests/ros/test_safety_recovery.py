@@ -1,5 +1,7 @@
 """Tests of ros_rl.nodes.safety_node with filter recovery: who acts in which tick, and what is said of it."""
 
+import json
+
 import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
@@ -7,12 +9,13 @@ from harness import value, watch
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Imu, JointState
+from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory
 
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.nodes.hardware_node import HardwareNode
-from ros_rl.nodes.messages import COMMAND_QOS, from_imu, from_time, to_imu, to_joint_state, to_trajectory
+from ros_rl.nodes.messages import CLAIM_QOS, COMMAND_QOS, from_imu, from_time, to_imu, to_joint_state, to_trajectory
 from ros_rl.nodes.safety_node import SafetyNode
 from ros_rl.policies.bundle import load_bundle
 from ros_rl.robots.spec import load_robot
@@ -87,7 +90,8 @@ class Bench:
         self._states = ros.probe.create_publisher(JointState, "joint_states", COMMAND_QOS)
         self._imu = ros.probe.create_publisher(Imu, "imu/data", COMMAND_QOS)
         self._actions = ros.probe.create_publisher(JointTrajectory, "policy/action", COMMAND_QOS)
-        ros.until(lambda: all(topic.get_subscription_count() for topic in (self._states, self._imu, self._actions)))
+        self._claims = ros.probe.create_publisher(String, "teleop/engaged", CLAIM_QOS)
+        ros.until(lambda: all(topic.get_subscription_count() for topic in (self._states, self._imu, self._actions, self._claims)))
 
     def look(self, stamp: float, tilt: float | None) -> None:
         """Shows the robot, without an attitude if there is no tilt, and waits until the node has seen it."""
@@ -118,6 +122,11 @@ class Bench:
         count = len(self.heard)
         self._actions.publish(to_trajectory(JointCommand(SPEC.joint_names, target, stamp, "test"), "position"))
         self._ros.until(lambda: len(self.heard) > count)
+
+    def claim(self, state: str) -> None:
+        """Says what a device does, and waits until the node has heard it."""
+        self._claims.publish(String(data=json.dumps({"device": "joy", "state": state})))
+        self._ros.until(lambda: self.node._takeover._claim == state)
 
     def sent(self, count: int) -> list[tuple[float, str]]:
         """Returns stamps and sources of all commands, once there are that many."""
@@ -179,6 +188,28 @@ def test_an_imu_that_is_silent_for_40_ms_and_one_that_is_no_number_bring_recover
     bench.look(1.26, 0.0)
     bench.act(1.26)
     assert bench.last(1.26) == "test"
+
+
+def test_a_robot_that_is_held_stays_so_while_a_person_has_it_and_when_it_is_handed_back(ros):
+    bench = Bench(ros, recovery_stuck_after="0.01")
+    bench.look(1.0, 0.0)
+    bench.act(1.0)
+    for stamp in (1.005, 1.01, 1.015):
+        bench.look(stamp, 1.2)
+    assert bench.last(1.015) == "recovery:stopped"
+    bench.claim("engaged")
+    bench.look(1.02, 1.2)
+    assert bench.last(1.02) == "recovery:stopped"
+    bench.claim("released")
+    bench.act(1.015)  # the policy's answers are a period late
+    bench.act(1.02)
+    bench.look(1.025, 1.2)
+    assert bench.last(1.025) == "recovery:stopped"
+    assert [command.header.frame_id for command in bench.commands][-3:] == ["recovery:stopped"] * 3
+    assert [stamp for stamp, _ in bench.sent(6)][-3:] == [1.015, 1.02, 1.025]
+    bench.look(0.5, 0.0)  # the robot's clock is set back, nobody has seen to it
+    assert bench.last(0.5) == "recovery:stopped"
+    bench.status("holds the robot: ρ did not come below")
 
 
 def test_a_joint_state_before_its_attitude_waits_for_it(ros):

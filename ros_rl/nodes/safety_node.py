@@ -4,6 +4,7 @@ import json
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
@@ -134,7 +135,8 @@ class SafetyNode(StackNode):
         """Returns level and message of what the filter does."""
         report = self._report
         if self._halted is not None:
-            return ERROR, f"sends no command: {self._halted}"
+            held = f"; it held the robot: {report.fault}" if report.fault else ""
+            return ERROR, f"sends no command: {self._halted}{held}"
         if report.fault:
             return ERROR, f"holds the robot: {report.fault}; activate the safety node anew when it has been seen to"
         if report.instead:
@@ -152,17 +154,27 @@ class SafetyNode(StackNode):
         self._takeover.observe(observation)
         if self._takeover.claimed:
             self._command_for_person()
-        elif self.active and not self._lockstep and self._stage.urgent(observation):
+        elif self._is_urgent(observation):
             self._answer_at_once(observation)
         elif self._pending is not None and self._pending.stamp == observation.stamp:
             self._send(observation, self._pending)
 
+    def _is_urgent(self, observation: Observation) -> bool:
+        """Returns whether an observation is answered without waiting for the policy's action: in real time, once somebody has acted."""
+        if not self.active or self._lockstep or self._acted is None:
+            return False
+        if self._pending is not None and self._pending.stamp == observation.stamp:
+            self._acted = self._now()
+        return self._stage.urgent(observation, self._is_acting())
+
     def _answer_at_once(self, observation: Observation) -> None:
         """Answers an observation in real time without waiting for the policy's action; it will be dropped."""
-        if self._acted is None:
-            return  # the robot rests until the policy has acted
         self._answered, self._pending = observation.stamp, None
         self._filter(observation, None, "")
+
+    def _is_acting(self) -> bool:
+        """Returns whether an action has come lately."""
+        return self._acted is not None and self._now() - self._acted <= self._stale_after
 
     def _on_claim(self, message: String) -> None:
         try:
@@ -265,19 +277,23 @@ class SafetyNode(StackNode):
         age, patience = self._age(), self._stale_after
         if age > patience:
             self._extrapolate(self._observation.stamp, age)
-        elif self._acted is not None and self._now() - self._acted > patience and self._observation.stamp != self._replaced:
+        elif self._acted is not None and not self._is_acting() and self._observation.stamp != self._replaced:
             self._pending = None
             self._filter(self._observation, None)
 
     def _extrapolate(self, stamp: float, age: float) -> None:
         if self._halted is not None:
             return
-        command = self._stage.fallback(stamp)
+        command = self._stage.fallback(stamp) if self._acted is not None else None  # the robot rests until somebody has acted
         if command is None or age > self._stale_after + self._bridged:
             self._halt("no observation comes")
             return
-        acts = {"mode": "recovery"} if self._recovery is not None else {"weight": 1.0}
-        self._publish(command, SafetyReport(True, {**self._report.values, **acts}, "no observation comes"))
+        values = dict(self._report.values)
+        if self._recovery is None:
+            values["weight"] = 1.0
+        elif not self._report.fault:
+            values["mode"] = "recovery"
+        self._publish(command, replace(self._report, intervened=True, values=values, instead="no observation comes"))
 
     def _age(self) -> float:
         """Returns how old the last observation is, s."""

@@ -232,9 +232,9 @@ class RecoveryFilter:
         self._runner.restart()
         self._seen = self._known = self._held = None
 
-    def urgent(self, observation: Observation) -> bool:
-        """Returns whether another than the task policy acts."""
-        return self._decide(observation, True) != "task"
+    def urgent(self, observation: Observation, acting: bool = True) -> bool:
+        """Returns whether another than the task policy acts. One that does not act any more does not get the robot back."""
+        return self._decide(observation, acting or self._switch.mode == "task") != "task"
 
     def filter(
         self, observation: Observation | None, action: np.ndarray | None, distribution: Any = None

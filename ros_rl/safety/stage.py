@@ -36,15 +36,19 @@ class SafetyStage:
         self._filter.reset()
         self._seen = -np.inf
 
-    def urgent(self, observation: Observation) -> bool:
+    def urgent(self, observation: Observation, acting: bool = True) -> bool:
         """Returns whether the filter's answer to an observation is known already, whatever the policy proposes.
 
-        Called with every observation, or with none.
+        Called with every observation from some moment on, or with none.
+
+        Args:
+            observation: the state.
+            acting: whether the policy still acts, so that an action would come.
         """
         if not isinstance(self._filter, UrgentFilter):
             return False
         self._follow(observation)
-        return self._filter.urgent(observation)
+        return self._filter.urgent(observation, acting)
 
     def apply(self, observation: Observation | None, command: JointCommand) -> tuple[JointCommand, SafetyReport]:
         """Returns the safe command, in the robot's joint order, and what the filter did.

@@ -160,10 +160,12 @@ def test_recovery_answers_at_once_and_the_action_for_that_state_is_dropped(ros):
     status = bench.status("the filter acts: ρ reached d = 0.2")
     assert (status.level, value(status, "mode"), value(status, "triggers")) == (DiagnosticStatus.WARN, "recovery", "1")
     assert float(value(status, "rho")) == pytest.approx(0.3 / 1.047, abs=1e-4)
+    bench.look(1.28, 0.3)
+    bench.act(1.28)
     bench.look(1.3, 0.0)  # the dwell time is over: the task policy is waited for
-    assert len(bench.sent(3)) == 3
+    assert bench.sent(4)[3:] == [(1.28, STAND)]
     bench.act(1.3)
-    assert bench.sent(4)[3:] == [(1.3, "test")]
+    assert bench.sent(5)[4:] == [(1.3, "test")]
     assert value(bench.status("active"), "mode") == "task"
 
 
@@ -212,6 +214,55 @@ def test_a_robot_that_is_held_stays_so_while_a_person_has_it_and_when_it_is_hand
     bench.status("holds the robot: ρ did not come below")
 
 
+def test_nobody_acts_and_nothing_is_judged_before_the_policy_has_acted(ros):
+    bench = Bench(ros, recovery_stuck_after="0.01")
+    for stamp in (1.0, 1.005, 1.01, 1.015, 1.02):
+        bench.look(stamp, 1.2)  # it lies where somebody has laid it
+    for bench.clock in (1.05, 1.1):
+        bench.node._bridge()
+    bench.status("sends no command: no observation comes")
+    bench.look(1.105, 0.0)
+    bench.act(1.105)
+    assert bench.sent(1) == [(1.105, "test")]
+    assert (value(bench.status("active"), "triggers"), value(bench.status("active"), "falls")) == ("0", "0")
+
+
+def test_a_policy_that_has_died_does_not_get_the_robot_back_again_and_again(ros):
+    bench = Bench(ros)
+    bench.look(1.0, 0.0)
+    bench.act(1.0)
+    stamps = [round(1.001 + 0.005 * index, 3) for index in range(99)]
+    for stamp in stamps:
+        bench.look(stamp, 0.0)
+        bench.node._bridge()
+    began = next(stamp for stamp in stamps if stamp > 1.04)
+    assert bench.sent(1 + len(stamps) - stamps.index(began))[1:] == [(stamp, STAND) for stamp in stamps if stamp >= began]
+    status = bench.status("the filter acts: there is no action")
+    assert (value(status, "mode"), value(status, "triggers")) == ("recovery", "1")
+    bench.act(stamps[-1])  # it lives again
+    bench.look(1.5, 0.0)
+    bench.act(1.5)
+    assert bench.last(1.5) == "test"
+
+
+def test_a_robot_that_is_held_is_said_to_be_while_no_observation_comes(ros):
+    bench = Bench(ros, recovery_stuck_after="0.01")
+    bench.look(1.0, 0.0)
+    bench.act(1.0)
+    for stamp in (1.005, 1.01, 1.015):
+        bench.look(stamp, 1.2)
+    bench.status("holds the robot: ρ did not come below")
+    count = len(bench.statuses)
+    bench.clock = 1.06
+    bench.node._bridge()
+    ros.until(lambda: len(bench.statuses) > count + 1)
+    status = bench.status("holds the robot: ρ did not come below")
+    assert (status.level, value(status, "mode")) == (DiagnosticStatus.ERROR, "stopped")
+    bench.clock = 1.3
+    bench.node._bridge()
+    assert bench.status("sends no command: no observation comes; it held the robot: ρ did not").level == DiagnosticStatus.ERROR
+
+
 def test_a_joint_state_before_its_attitude_waits_for_it(ros):
     bench = Bench(ros)
     bench.look(1.0, 0.0)
@@ -244,15 +295,17 @@ def test_without_observations_or_actions_for_40_ms_the_recovery_policy_acts(ros)
     bench.node._bridge()
     assert bench.sent(2) == [(1.0, "test"), (1.0, "safety")]
     bench.status("sends no command: no observation comes")
-    bench.look(1.3, 0.0)
+    bench.look(1.3, 0.0)  # the policy has yet to show that it acts
     bench.act(1.3)
-    assert bench.sent(3)[2:] == [(1.3, "test")]
-    bench.look(1.345, 0.0)
+    bench.look(1.305, 0.0)
+    bench.act(1.305)
+    assert bench.sent(4)[2:] == [(1.3, STAND), (1.305, "test")]
+    bench.look(1.35, 0.0)
     bench.node._bridge()
-    assert bench.sent(4)[3:] == [(1.345, STAND)]
-    bench.look(1.35, 0.0)  # recovery has begun, and lasts
     assert bench.sent(5)[4:] == [(1.35, STAND)]
-    assert value(bench.status("the safe action acts: no action comes"), "mode") == "recovery"
+    bench.look(1.355, 0.0)  # recovery has begun, and lasts
+    assert bench.sent(6)[5:] == [(1.355, STAND)]
+    assert value(bench.status("the filter acts: there is no action"), "mode") == "recovery"
 
 
 def test_the_region_is_set_by_parameters_while_the_node_runs_never_wider_than_the_bundles(ros):

@@ -173,6 +173,18 @@ def test_an_answer_is_urgent_where_the_action_does_not_matter(recovery):
     assert recovery.filter(seen(0.0, 0.5), None)[1].values["triggers"] == 2  # each state counts once
 
 
+def test_a_policy_that_acts_no_more_does_not_get_the_robot_back(recovery):
+    stage = SafetyStage(SPEC, recovery)
+    stage.apply(seen(0.0, 0.1), JointCommand(SPEC.joint_names, TASK, 0.0, "task"))
+    assert not stage.urgent(seen(0.005, 0.1), acting=False)  # it is waited for
+    stage.safe(seen(0.005, 0.1), 0.005, "no action comes")
+    stamps = [0.01 + 0.005 * index for index in range(200)]
+    assert all(stage.urgent(seen(stamp, 0.1), acting=False) for stamp in stamps)
+    _, report = stage.safe(seen(stamps[-1], 0.1), stamps[-1], "no action comes")
+    assert report.values["triggers"] == 1
+    assert not stage.urgent(seen(1.02, 0.1))
+
+
 def test_a_robot_that_is_stuck_is_held_where_it_is_until_the_filter_is_reset(recovery):
     for index in range(120):
         joints = SPEC.home + 0.001 * index

@@ -18,7 +18,7 @@ from ros_rl.policies.bundle import Bundle, check_fits, load_bundle
 from ros_rl.robots.spec import RobotSpec, load_robot
 from ros_rl.safety.filters import make_filter
 from ros_rl.safety.prior import load_prior
-from ros_rl.safety.recovery import PARAMETER, RecoverySettings, load_recovery
+from ros_rl.safety.recovery import PARAMETER, RecoverySettings, check_patience, load_recovery
 from ros_rl.sim.task import Task, load_task
 from ros_rl.teleop.joy import read_mapping
 from ros_rl.teleop.leader import read_calibration
@@ -284,6 +284,8 @@ def _actors(values: Mapping[str, Any], robot: RobotSpec, tasks: Sequence[Task], 
             raise UserError(f"policy '{policy}' reads simulator state, so it runs in mode:=sim only; name another policy:=")
     if values["filter"] == "recovery":
         load_recovery(robot, values["recovery"], RecoverySettings.of(values))
+        if not values["lockstep"]:
+            check_patience(robot, values["recovery_imu_timeout"])
     elif values["filter"] != "none":
         prior = values["prior"] or values["robot"]
         make_filter(values["filter"], robot, prior, values["outside"])  # refuses here what the node would refuse

@@ -367,6 +367,11 @@ REFUSED = {
         {"filter": "recovery", "recovery": "quadruped_stand", "mode": "robot", "max_age": "0.1"},
         "max_age must be at most recovery_imu_timeout, 0.04 s, with filter:=recovery, got 0.1",
     ),
+    "less than two control periods of patience": (
+        "quadruped",
+        {"filter": "recovery", "recovery": "quadruped_stand", "recovery_imu_timeout": "0.009"},
+        "recovery_imu_timeout must be at least two control periods, 0.01 s at 200 Hz, got 0.009",
+    ),
     "no device to be told of": ("arm", {"joy_topic": "pad"}, "joy_topic has no effect without teleop:="),
     "a publisher that dies hands back": (
         "arm",

@@ -22,7 +22,7 @@ from ros_rl.nodes.parameters import SAFETY_NODE
 from ros_rl.robots.spec import load_robot
 from ros_rl.safety.filters import make_filter
 from ros_rl.safety.interface import NoSafeAction, SafetyFilter, SafetyReport
-from ros_rl.safety.recovery import PARAMETER, RecoveryFilter, RecoverySettings, load_recovery
+from ros_rl.safety.recovery import PARAMETER, RecoveryFilter, RecoverySettings, check_patience, load_recovery
 from ros_rl.safety.stage import SafetyStage
 from ros_rl.safety.takeover import Takeover
 
@@ -78,6 +78,8 @@ class SafetyNode(StackNode):
         if self.value("filter") != "recovery":
             return make_filter(self.value("filter"), self._spec, self.value("prior") or self.value("robot"), self.value("outside"))
         self._stale_after, self._bridged = self.value("recovery_imu_timeout"), self.value("recovery_stop_after")
+        if not self._lockstep:
+            check_patience(self._spec, self._stale_after)
         self._recovery = load_recovery(self._spec, self.value("recovery"), RecoverySettings.of(self.value))
         if self._recovery.remark:
             self.get_logger().warning(self._recovery.remark)

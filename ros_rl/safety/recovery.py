@@ -27,6 +27,7 @@ Mode = Literal["task", "recovery", "stopped"]
 PARAMETER = "recovery_"  # begins the names of the settings as parameters of the safety node
 _CALM = 0.8  # d_exit / d where none is given
 _ROUNDING = 1e-9  # s
+_PERIODS = 2  # control periods that observations and actions may take at least
 _BASE = ("base_quat", "base_gyro", "base_acc")
 
 
@@ -68,6 +69,18 @@ class RecoverySettings:
         if self.d_exit > region.d:
             raise UserError(f"region: d_exit must be at most d, {region.d:g}, got {self.d_exit:g}")
         return region
+
+
+def check_patience(spec: RobotSpec, timeout: float) -> None:
+    """Checks for how long, in s, IMU, observations or actions may be silent before the recovery policy acts.
+
+    Raises:
+        UserError: they may not even be so from one control period to the next.
+    """
+    if timeout < _PERIODS * spec.period - _ROUNDING:
+        raise UserError(
+            f"recovery_imu_timeout must be at least two control periods, {_PERIODS * spec.period:g} s at {spec.control_rate:g} Hz, got {timeout:g}"
+        )
 
 
 class RecoverySwitch:

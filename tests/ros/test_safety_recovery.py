@@ -336,6 +336,7 @@ def test_the_region_is_set_by_parameters_while_the_node_runs_never_wider_than_th
         ({"recovery": "quadruped_trot"}, "bundle 'quadruped_trot' says no region"),
         ({"recovery_d": 0.3}, "d may be at most 0.2"),
         ({"recovery_drop_limit": 0.2}, "drop_limit may be at most 0.15"),
+        ({"recovery_imu_timeout": 0.009}, "recovery_imu_timeout must be at least two control periods, 0.01 s at 200 Hz, got 0.009"),
     ],
 )
 def test_a_recovery_policy_that_does_not_fit_keeps_the_node_from_starting(ros, arguments, message):

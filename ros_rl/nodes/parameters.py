@@ -232,7 +232,8 @@ SAFETY_NODE = (
     Parameter(
         "recovery_stop_after",
         0.2,
-        "Time for which the recovery policy acts while the instability cannot be told, after which the robot is held.",
+        "Time for which the recovery policy acts while the instability cannot be told, after which the robot is held. Without "
+        "observations, commands are sent for that long, of which the guard takes those that are not older than its max_age.",
         "s",
         minimum=0.0,
         maximum=10.0,
@@ -241,7 +242,8 @@ SAFETY_NODE = (
     Parameter(
         "recovery_imu_timeout",
         0.04,
-        "Silence of the IMU, of all observations or of actions after which the recovery policy acts.",
+        "Silence of actions after which the recovery policy acts, at least two control periods; in simulation also of the IMU or of all "
+        "observations. On a robot, whose max_age it limits, the guard then holds the last target.",
         "s",
         minimum=0.001,
         maximum=1.0,

@@ -9,7 +9,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -182,7 +181,7 @@ class ServoBusRobot:
         except _Lost as lost:
             self._unsent += 1
             if self._unsent >= self._patience:
-                raise self._fault(f"{self._unsent} commands in a row were lost", lost) from None
+                raise self._stopped(f"{self._unsent} commands in a row were lost", lost) from None
         return replace(command, joint_names=self.spec.joint_names, values=self._scale.position(np.array(self._goal)))
 
     def step(self) -> None:
@@ -198,24 +197,25 @@ class ServoBusRobot:
         self._awaited = observation
 
     def stop(self) -> None:
-        """Makes the measured positions the goals; where none can be measured, the servos keep the goals they have."""
-        if self._open is None:
-            return
-        with suppress(_Lost):
-            present = self._exchange(partial(self._bus.sync_read_register, self._commanded, "present_position"))
-            self._hold_at(present)
+        """Makes the measured positions the goals, that of a servo which is silent the one measured last.
+
+        Raises:
+            RobotFault: servos did not acknowledge their goals; names them. All others have theirs.
+        """
+        if self._open is not None and (unheard := self._hold_here()):
+            raise self._not_stopped(unheard)
 
     def close(self) -> None:
         """Stops the robot and gives the port back. The servos hold on, unless they are to be released.
 
         Raises:
-            RobotFault: servos that are to be released do not obey.
+            RobotFault: servos did not acknowledge that they are stopped, or those that are to be released do not obey.
         """
         if self._open is None:
             return
         failed: dict[int, str] = {}
         try:
-            self.stop()
+            unheard = self._hold_here()
             if self._release_torque:
                 failed = self._open.set_torque(self._commanded, False, 1)
         finally:
@@ -223,6 +223,8 @@ class ServoBusRobot:
             self._open = None
         if failed:
             raise RobotFault(f"the torque of {self._names(failed)} on {self._port} could not be released: {next(iter(failed.values()))}")
+        if unheard:
+            raise self._not_stopped(unheard)
 
     # --- connecting ---
 
@@ -271,18 +273,44 @@ class ServoBusRobot:
                 f"{self._names(outside)} on {self._port} reads tick {ticks}, where its encoder has 0 to {self._last_tick(outside[0])}: "
                 "no goal could hold it there; set its homing_offset so that the joint's range lies within"
             )
-        if not self._hold_at(present):
-            raise RobotFault(f"the servos on {self._port} do not take goal positions; check cables and power")
+        if unheard := self._hold_at(present):
+            raise RobotFault(f"{self._names(unheard)} on {self._port} do not take goal positions; check cables and power")
         if failed := self._bus.set_torque(ids, True, 1):
             raise RobotFault(f"the torque of {self._names(failed)} on {self._port} could not be switched on: {next(iter(failed.values()))}")
 
-    def _hold_at(self, ticks: list[int]) -> bool:
-        """Sends goals in ticks until the servos have them, which nothing else acknowledges; returns whether they do."""
-        for _ in range(self._patience):
-            self._send(ticks)
-            if self._exchange(partial(self._bus.sync_read_register, self._commanded, "goal_position")) == self._goal:
-                return True
-        return False
+    # --- holding ---
+
+    def _hold_here(self) -> list[int]:
+        """Makes the measured positions the goals; returns the ids of the servos that do not acknowledge theirs."""
+        present = self._read_each("present_position")
+        return self._hold_at([present.get(id, last) for id, last in zip(self._commanded, self._last_ticks(), strict=True)])
+
+    def _last_ticks(self) -> list[int]:
+        """Returns where the commanded servos were measured last."""
+        if self._observation is None:
+            return self._goal
+        ticks = self._scale.to_device(self._observation.joint_position[: len(self._commanded)])
+        return [round(tick) for tick in ticks]
+
+    def _hold_at(self, ticks: list[int]) -> list[int]:
+        """Sends goals in ticks until the servos have them, which nothing else acknowledges; returns the ids of those that do not say so."""
+        left = self._commanded
+        for attempt in range(self._patience):
+            try:
+                self._send(ticks)
+            except _Lost:
+                continue
+            goals = self._read_each("goal_position")
+            left = [id for id, goal in zip(self._commanded, self._goal, strict=True) if goals.get(id) != goal]
+            if not left or (attempt and not any(id in goals for id in left)):  # who is silent has been asked often enough
+                break
+        return left
+
+    def _not_stopped(self, ids: list[int]) -> RobotFault:
+        return RobotFault(
+            f"{self._names(ids)} on {self._port} did not acknowledge the stop and may still move; "
+            "cut the power if it does. Every other joint is held where it is"
+        )
 
     def _last_tick(self, id: int) -> int:
         resolution = self._definitions[id].resolution
@@ -315,6 +343,23 @@ class ServoBusRobot:
             time.sleep(self._settling)
             raise _Lost(str(error)) from None
 
+    def _read_each(self, register: str) -> dict[int, int]:
+        """Reads a register of the commanded servos, each alone where that fails; those that are silent are left out."""
+        try:
+            values = self._exchange(partial(self._bus.sync_read_register, self._commanded, register))
+        except _Lost:
+            return self._read_alone(self._commanded, register)
+        return dict(zip(self._commanded, values, strict=True))
+
+    def _read_alone(self, ids: list[int], register: str) -> dict[int, int]:
+        values = {}
+        for id in ids:
+            try:
+                values[id] = self._bus.read_register(id, register)
+            except _BUS_ERRORS:
+                time.sleep(self._settling)
+        return values
+
     def _read(self) -> Observation:
         try:
             self._observation = self._measure()
@@ -322,7 +367,7 @@ class ServoBusRobot:
         except _Lost as lost:
             self._unread += 1
             if self._observation is None or self._unread >= self._patience:
-                raise self._fault(f"{self._unread} measurements in a row were lost", lost) from None
+                raise self._stopped(f"{self._unread} measurements in a row were lost", lost) from None
         return self._observation
 
     def _measure(self) -> Observation:
@@ -356,15 +401,15 @@ class ServoBusRobot:
         self._exchange(partial(self._bus.sync_write_register, self._commanded, "goal_position", ticks))
         self._goal = ticks
 
+    def _stopped(self, what: str, lost: _Lost) -> RobotFault:
+        """Stops the robot, and only then looks for what is wrong; returns the fault."""
+        self._hold_here()
+        return self._fault(what, lost)
+
     def _fault(self, what: str, lost: _Lost) -> RobotFault:
         """Returns a fault that names the servos that do not answer when each is asked alone."""
-        silent = []
-        for id in self._ids:
-            try:
-                self._bus.read_register(id, "present_position")
-            except _BUS_ERRORS:
-                silent.append(id)
-                time.sleep(self._settling)
+        answers = self._read_alone(self._ids, "present_position")
+        silent = [id for id in self._ids if id not in answers]
         who = f"{self._names(silent)} gives no sound answer; check cables and power" if silent else "alone, every servo answers"
         return RobotFault(f"{self._port}: {what}: {who} ({lost})")
 

@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
@@ -303,9 +302,11 @@ class HardwareNode(StackNode):
     def _fault(self, error: Exception) -> None:
         """Stops the robot, which is not where anyone thinks it is. `sim/reset` or a new activation starts again."""
         self.failure = error
-        with suppress(Exception):  # a robot that has failed may not take this either
+        try:
             assert self.robot is not None
             self.robot.stop()
+        except Exception as problem:  # a robot that has failed may not take this either
+            self.get_logger().fatal(describe(problem))
         self.get_logger().fatal(describe(error))
         self.publish_diagnostics()
 

@@ -209,8 +209,8 @@ def test_s3_five_lost_in_a_row_are_a_fault_and_a_hold(servos, robot):
     guarded = GuardedRobot(robot, Guard(robot.spec))
     guarded.activate()
     robot.write(command(robot, 0.1, 0.1, 1.0))
+    goals = [2048, 2048, 2048]
     robot.read()
-    goals = servos.goals()
     servos.put(1, FEETECH.position, 2500)
     servos.spoil = lambda servo, packet: damaged(packet) if servo == 2 else packet
     for _ in range(4):
@@ -218,8 +218,7 @@ def test_s3_five_lost_in_a_row_are_a_fault_and_a_hold(servos, robot):
     with pytest.raises(RobotFault, match=r"5 measurements in a row were lost: joint 'lift' \(servo 2\) gives no sound answer") as caught:
         guarded.read()
     assert servos.port in str(caught.value)
-    guarded.stop()
-    assert servos.goals() == goals, "servos keep the last goal"
+    assert servos.goals() == [2500, goals[1], goals[2]], "it is stopped where it is, and what is silent where it was"
     with pytest.raises(RobotFault):  # still
         guarded.read()
     servos.spoil = None
@@ -257,7 +256,8 @@ def test_s3_a_port_that_is_gone_is_a_fault(servos, robot, monkeypatch):
         robot.write(command(robot, 0.0, 0.0, 0.0))
     with pytest.raises(RobotFault, match=r"5 commands in a row were lost.*'pan' \(servo 1\), joint 'lift' \(servo 2\), joint 'jaw'"):
         robot.write(command(robot, 0.0, 0.0, 0.0))
-    robot.stop()
+    with pytest.raises(RobotFault, match="'pan' .* 'lift' .* 'jaw' .* did not acknowledge the stop"):
+        robot.stop()
     monkeypatch.undo()
 
 
@@ -275,6 +275,35 @@ def test_a_stop_that_got_lost_is_sent_again(servos, robot):
     servos.deaf = 2
     robot.stop()
     assert servos.goals() == [2222, 2048, 2048]
+
+
+def test_one_servo_that_fails_keeps_no_other_from_being_stopped(servos, robot):
+    servos.put(7, FEETECH.position, 1900)
+    robot.read()
+    robot.write(command(robot, 0.5, -0.25, 2.0))  # ahead of where it is
+    servos.put(1, FEETECH.position, 2100)
+    servos.spoil = lambda servo, packet: damaged(packet) if servo == 7 else packet
+    with pytest.raises(RobotFault, match=r"joint 'jaw' \(servo 7\) on .* did not acknowledge the stop and may still move") as caught:
+        robot.stop()
+    assert "pan" not in str(caught.value) and "lift" not in str(caught.value)
+    assert servos.goals() == [2100, 2048, 1900]
+    robot.write(command(robot, 0.5, -0.25, 2.0))
+    with pytest.raises(RobotFault, match=r"joint 'jaw' \(servo 7\) .* did not acknowledge the stop"):
+        robot.close()
+    assert servos.goals() == [2100, 2048, 1900]
+    servos.spoil = None
+    robot.connect()  # the port is free
+
+
+def test_a_bus_that_fails_is_stopped_before_anybody_looks_for_the_cause(servos, robot, monkeypatch):
+    robot.write(command(robot, 0.5, -0.25, 2.0))
+    told = []
+    monkeypatch.setattr(robot, "_fault", lambda what, lost: told.append(servos.goals()) or RobotFault(what))
+    servos.spoil = lambda servo, packet: damaged(packet) if servo == 2 else packet
+    with pytest.raises(RobotFault):
+        for _ in range(5):
+            robot.read()
+    assert told == [[2048, 2048, 2048]]
 
 
 def test_an_alarm_is_kept_until_it_is_over(servos, robot):

@@ -5,6 +5,7 @@ import pytest
 from harness import value
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
+from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 
 from ros_rl.errors import UserError
@@ -47,8 +48,8 @@ def commands(ros):
     return send
 
 
-def test_s3_a_bus_that_fails_stops_the_node_and_the_servos_hold_until_a_new_activation(ros, tmp_path, servos):
-    ros.add(hardware_node(tmp_path, servos))
+def test_s3_a_bus_that_fails_stops_the_node_and_the_servos_hold_until_a_new_activation(servos, ros, tmp_path):
+    node = ros.add(hardware_node(tmp_path, servos))
     status, send = ros.diagnostics(), commands(ros)
 
     def reaches(pan, tick):
@@ -63,7 +64,8 @@ def test_s3_a_bus_that_fails_stops_the_node_and_the_servos_hold_until_a_new_acti
     servos.spoil = lambda servo, packet: damaged(packet) if servo == 2 else packet
     ros.until(lambda: status("hardware_node").level == ERROR, "for the fault")
     assert "5 measurements in a row were lost: joint 'lift' (servo 2) gives no sound answer" in status("hardware_node").message
-    goals, written = servos.goals(), len(servos.written)
+    with node._lock:  # it has been stopped
+        goals, written = servos.goals(), len(servos.written)
     for _ in range(20):
         send(-0.5)
         ros.executor.spin_once(timeout_sec=0.01)
@@ -76,8 +78,28 @@ def test_s3_a_bus_that_fails_stops_the_node_and_the_servos_hold_until_a_new_acti
     ros.until(lambda: int(value(status("hardware_node"), "lost") or 0) >= 5)
 
 
+def test_an_emergency_stop_names_the_servo_that_does_not_acknowledge_it_and_stops_the_others(servos, ros, tmp_path):
+    servos.follow = False
+    node = ros.add(hardware_node(tmp_path, servos))
+    status, send = ros.diagnostics(), commands(ros)
+
+    def leads():
+        send(0.5)
+        return servos.goals()[0] > 2060
+
+    ros.until(leads, "for a goal ahead of where the arm is")
+    servos.spoil = lambda servo, packet: damaged(packet) if servo == 7 else packet
+    answer = ros.call(Trigger, "estop")
+    assert not answer.success
+    assert "joint 'jaw' (servo 7)" in answer.message and "did not acknowledge the stop" in answer.message
+    ros.until(lambda: status("hardware_node").level == ERROR)
+    with node._lock:
+        assert servos.goals() == [2048, 2048, 2048]
+    servos.spoil = None
+
+
 @pytest.mark.parametrize("release", [True, False])
-def test_the_torque_stays_on_at_the_end_unless_it_is_to_be_released(ros, tmp_path, servos, release):
+def test_the_torque_stays_on_at_the_end_unless_it_is_to_be_released(servos, ros, tmp_path, release):
     node = ros.add(hardware_node(tmp_path, servos, release_torque=release))
     assert [servos.get(servo, FEETECH.torque) for servo in IDS] == [1, 1, 1]
     ros.remove(node)
@@ -92,6 +114,6 @@ def test_the_torque_stays_on_at_the_end_unless_it_is_to_be_released(ros, tmp_pat
         ({"robot": "arm"}, "robot 'arm' has no servos"),
     ],
 )
-def test_what_does_not_fit_a_servo_bus_is_refused(ros, tmp_path, servos, parameters, message):
+def test_what_does_not_fit_a_servo_bus_is_refused(servos, ros, tmp_path, parameters, message):
     with pytest.raises(UserError, match=message):
         ros.add(hardware_node(tmp_path, servos, **parameters))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ros_rl.errors import UserError, unknown
-from ros_rl.hardware.servo_bus import check_port, check_servos
+from ros_rl.hardware.servo_bus import check_port, check_servos, check_timeout
 from ros_rl.nodes.environment import BAD_INPUT, LAUNCHER
 from ros_rl.nodes.parameters import DEVICES, MOVE_EVERY_JOINT, NODES, SERVO_BUS, Parameter, Value
 from ros_rl.paths import share_dir
@@ -203,6 +203,7 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
     robot = load_robot(values["robot"], values["control_rate"])
     if values["servo_port"]:
         check_servos(robot)
+        check_timeout(values["servo_timeout"], values["max_age"])
     tasks = _tasks([name for name in values["tasks"] if name] or tasks_for(bringup, robot.name), robot.name)
     simulated = values["mode"] == "sim"
     if simulated:

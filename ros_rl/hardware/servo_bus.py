@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 _ANSWER_BITS = 200  # of the longest answer to what is read here, in either protocol, start and stop bits included
 _RETURN_DELAY = 0.0005  # s a Dynamixel waits before it answers, unless told otherwise
+_WAITS = 5  # answers that one control period may wait for in vain: each of at most four reads once, the last one twice
 _BUS_ERRORS = (RuntimeError, OSError)  # what rustypot raises for a packet that is lost or damaged, and for a port that is gone
 
 
@@ -50,6 +51,16 @@ def check_servos(spec: RobotSpec) -> None:
     for key, there in (("imu_frame", spec.imu_frame), ("odometry", spec.odometry)):
         if there:
             raise UserError(f"robot '{spec.name}' measures more than its servos ({key}); on a servo bus nothing else is read")
+
+
+def check_timeout(timeout: float, max_age: float) -> None:
+    """Checks how long, in s, is waited for an answer, against the age at which the guard holds the robot, s.
+
+    Raises:
+        UserError: a control period in which answers are lost may last longer; an emergency stop waits for as long.
+    """
+    if _WAITS * timeout > max_age * (1.0 + 1e-9):
+        raise UserError(f"servo_timeout must be at most max_age / {_WAITS}, {max_age / _WAITS:g} s, got {timeout:g}")
 
 
 def check_port(port: str) -> None:
@@ -159,7 +170,7 @@ class ServoBusRobot:
     def read(self) -> Observation:
         """Measures. Where the answers are lost it returns the measurement before, stamp included.
 
-        Stamps are on the monotonic clock of this machine, taken when the positions have come.
+        Stamps are on the monotonic clock of this machine, taken when the positions were asked for.
 
         Raises:
             RobotFault: too many measurements in a row were lost; names the servos that do not answer.
@@ -371,18 +382,21 @@ class ServoBusRobot:
         return self._observation
 
     def _measure(self) -> Observation:
-        ids = self._ids
-        answers = self._exchange(partial(self._bus.sync_read_register_with_error, ids, "present_position"))
-        stamp = quantise(time.monotonic())
+        stamp, answers = self._exchange(self._positions)
         self.alarms = {name: alarm for name, (_, alarm) in zip(self.spec.measured_names, answers, strict=True) if alarm}
-        velocity = self._exchange(partial(self._bus.sync_read_register, ids, "present_velocity"))
+        velocity = self._exchange(partial(self._bus.sync_read_register, self._ids, "present_velocity"))
         device = Observation(
-            stamp,
+            quantise(stamp),
             np.array([position for position, _ in answers], dtype=float),
             np.array(velocity) * self._speeds,
             self._load() * self._torques,
         )
         return self._scale.to_si(device)
+
+    def _positions(self) -> tuple[float, list[tuple[int, int]]]:
+        """Returns when the positions were asked for, s, and each with the error byte of its answer."""
+        began = time.monotonic()
+        return began, self._bus.sync_read_register_with_error(self._ids, "present_position")
 
     def _load(self) -> np.ndarray:
         """Measures load or current, whichever a servo has, in its counts, shape (n + passive,); 0 where a count means nothing."""

@@ -15,7 +15,7 @@ from ros_rl.hardware.guard import Guard, GuardedRobot
 from ros_rl.hardware.interface import JointCommand, Observation, Robot
 from ros_rl.hardware.pacing import Pacer
 from ros_rl.hardware.ros2_control import Ros2ControlRobot, command_interface
-from ros_rl.hardware.servo_bus import ServoBusRobot
+from ros_rl.hardware.servo_bus import ServoBusRobot, check_timeout
 from ros_rl.nodes.base import ERROR, REPEAT_AFTER, WARN, StackNode, describe, run
 from ros_rl.nodes.messages import COMMAND_QOS, from_trajectory
 from ros_rl.nodes.ownership import claim
@@ -194,11 +194,14 @@ class HardwareNode(StackNode):
         if self._lockstep:
             raise UserError("lockstep is for simulations; an arm on a servo bus does not wait for answers")
         port, baudrate, timeout = (self.value(f"servo_{name}") for name in ("port", "baudrate", "timeout"))
+        check_timeout(timeout, self.value("max_age"))
         self._servos = ServoBusRobot(self._spec, port, baudrate, timeout, release_torque=self.value("release_torque"))
         return self._servos
 
     def _robot_time(self) -> float:
-        """The robot's clock, carried on from its last stamp: clocks of two machines need not agree."""
+        """The robot's clock, carried on from its last stamp: clocks of two machines need not agree. A servo bus has this one's."""
+        if self._servos is not None:
+            return time.monotonic()
         assert self._observation is not None
         return self._observation.stamp + time.monotonic() - self._received_at
 

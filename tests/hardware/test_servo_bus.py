@@ -4,6 +4,7 @@ import itertools
 import math
 import os
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -96,6 +97,20 @@ def test_stamps_grow_on_the_monotonic_clock_in_whole_nanoseconds(robot):
     stamps = [robot.read().stamp for _ in range(5)]
     assert all(later > earlier for earlier, later in itertools.pairwise(stamps))
     assert all(round(stamp * 1e9) / 1e9 == stamp for stamp in stamps)
+
+
+def test_a_stamp_is_of_when_the_positions_that_came_were_asked_for(servos, robot):
+    asked = []
+
+    def spoil(servo, packet):
+        if servo == IDS[0]:
+            asked.append(time.monotonic())  # of positions, twice, and of what comes after them
+        return damaged(packet) if len(asked) == 1 else packet
+
+    servos.spoil = spoil
+    before = time.monotonic()
+    stamp = robot.read().stamp
+    assert before < asked[0] < stamp < asked[1] < asked[2]
 
 
 def test_goals_are_sent_in_ticks_and_what_was_sent_is_returned(servos, robot):

@@ -1,5 +1,7 @@
 """Tests of ros_rl.nodes.hardware_node on servos behind a pseudo-terminal."""
 
+import time
+
 import numpy as np
 import pytest
 from harness import value
@@ -31,7 +33,7 @@ def servos():
 
 def hardware_node(folder, servos, **parameters) -> HardwareNode:
     """Returns a node that is as patient as a busy machine may need it."""
-    given = {"robot": str(write_robot(folder)), "backend": "servo_bus", "servo_port": servos.port, "servo_timeout": 10.0, "max_age": 10.0}
+    given = {"robot": str(write_robot(folder)), "backend": "servo_bus", "servo_port": servos.port, "servo_timeout": 2.0, "max_age": 10.0}
     return HardwareNode(namespace="/test", parameter_overrides=[Parameter(n, value=v) for n, v in (given | parameters).items()])
 
 
@@ -78,6 +80,13 @@ def test_s3_a_bus_that_fails_stops_the_node_and_the_servos_hold_until_a_new_acti
     ros.until(lambda: int(value(status("hardware_node"), "lost") or 0) >= 5)
 
 
+def test_a_measurement_ages_from_when_the_positions_were_asked_for(servos, ros, tmp_path):
+    node = ros.add(hardware_node(tmp_path, servos))
+    with node._lock:
+        before, now, after = time.monotonic(), node._robot_time(), time.monotonic()
+    assert before <= now <= after
+
+
 def test_an_emergency_stop_names_the_servo_that_does_not_acknowledge_it_and_stops_the_others(servos, ros, tmp_path):
     servos.follow = False
     node = ros.add(hardware_node(tmp_path, servos))
@@ -111,6 +120,7 @@ def test_the_torque_stays_on_at_the_end_unless_it_is_to_be_released(servos, ros,
     [
         ({"servo_port": ""}, "backend servo_bus needs the servo_port"),
         ({"lockstep": True}, "lockstep is for simulations"),
+        ({"servo_timeout": 0.03, "max_age": 0.1}, "servo_timeout must be at most max_age / 5, 0.02 s, got 0.03"),
         ({"robot": "arm"}, "robot 'arm' has no servos"),
     ],
 )

@@ -129,6 +129,7 @@ class ServoBusRobot:
         self._settling = len(self._ids) * (_RETURN_DELAY + _ANSWER_BITS / baudrate)
         self._open: Bus | None = None
         self._definitions: dict[int, ServoDefinition] = {}
+        self._bounded: list[int] = []  # ids whose servo keeps its goals within limits of its own
         self._observation: Observation | None = None
         self._awaited: Observation | None = None
         self._unread = self._unsent = 0
@@ -264,10 +265,13 @@ class ServoBusRobot:
 
     def _check_modes(self) -> None:
         """Refuses servos that would take a goal position for something else, or not at all."""
+        self._bounded = []
         for id in self._commanded:
             modes = self._definitions[id].operating_modes
             mode = self._exchange(partial(self._bus.read_register, id, "operating_mode"))
             name = next((name for name, value in modes.items() if value == mode), "unknown")
+            if name == "position":  # the other kinds count turns and have no limits
+                self._bounded.append(id)
             if "position" not in name:
                 raise UserError(
                     f"{self._names([id])} on {self._port} is in operating mode {mode} ({name}); "
@@ -275,7 +279,12 @@ class ServoBusRobot:
                 )
 
     def _take_hold(self) -> None:
-        """Makes the measured positions the goals, makes sure of it, and switches the torque on."""
+        """Makes the measured positions the goals, makes sure of it, and switches the torque on.
+
+        Raises:
+            RobotFault: a servo could not hold where it is, or does not obey.
+            _Lost: a servo does not answer.
+        """
         ids = self._commanded
         present = self._exchange(partial(self._bus.sync_read_register, ids, "present_position"))
         if outside := [id for id, tick in zip(ids, present, strict=True) if not 0 <= tick <= self._last_tick(id)]:
@@ -284,10 +293,23 @@ class ServoBusRobot:
                 f"{self._names(outside)} on {self._port} reads tick {ticks}, where its encoder has 0 to {self._last_tick(outside[0])}: "
                 "no goal could hold it there; set its homing_offset so that the joint's range lies within"
             )
+        self._check_bounds(dict(zip(ids, present, strict=True)))
         if unheard := self._hold_at(present):
             raise RobotFault(f"{self._names(unheard)} on {self._port} do not take goal positions; check cables and power")
         if failed := self._bus.set_torque(ids, True, 1):
             raise RobotFault(f"the torque of {self._names(failed)} on {self._port} could not be switched on: {next(iter(failed.values()))}")
+
+    def _check_bounds(self, present: dict[int, int]) -> None:
+        """Refuses servos that are outside the limits which they keep themselves: with torque they would drive there."""
+        if not (ids := self._bounded):
+            return
+        lower, upper = (self._exchange(partial(self._bus.sync_read_register, ids, f"{end}_position_limit")) for end in ("min", "max"))
+        for id, low, high in zip(ids, lower, upper, strict=True):
+            if low < high and not low <= present[id] <= high:  # Feetech: both 0 where there are none
+                raise RobotFault(
+                    f"{self._names([id])} on {self._port} reads tick {present[id]}, and its own limits are {low} to {high}: with torque it would "
+                    "drive there; move it within by hand, or correct its min_position_limit and max_position_limit"
+                )
 
     # --- holding ---
 

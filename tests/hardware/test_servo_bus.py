@@ -20,6 +20,7 @@ from ros_rl.hardware.servo_bus import ServoBusRobot
 from ros_rl.robots.spec import load_robot
 
 TICK = math.tau / 4096
+MIN_POSITION, MAX_POSITION = (9, 2), (11, 2)  # of a Feetech
 LONG = 20.0  # s to wait for an answer that is sure to come, on however busy a machine
 SHORT = 0.5  # s to wait for one that will not come
 
@@ -376,6 +377,24 @@ def test_a_servo_beyond_its_encoder_is_named(servos, spec):
     with pytest.raises(RobotFault, match=r"joint 'lift' \(servo 2\) .* reads tick -30, where its encoder has 0 to 4095"):
         ServoBusRobot(spec, servos.port, timeout=LONG).connect()
     assert servos.written == []
+
+
+@pytest.mark.parametrize(("low", "high"), [(2100, 3000), (1000, 2000)])
+def test_a_servo_outside_its_own_limits_is_named_and_nothing_is_switched_on(servos, spec, low, high):
+    servos.put(2, MIN_POSITION, low)
+    servos.put(2, MAX_POSITION, high)
+    with pytest.raises(RobotFault, match=rf"joint 'lift' \(servo 2\) .* reads tick 2048, and its own limits are {low} to {high}: with torque"):
+        ServoBusRobot(spec, servos.port, timeout=LONG).connect()
+    assert servos.written == []
+
+
+def test_a_servo_within_its_own_limits_is_switched_on(servos, spec):
+    servos.put(2, MIN_POSITION, 2048)
+    servos.put(2, MAX_POSITION, 3000)
+    robot = ServoBusRobot(spec, servos.port, timeout=LONG)
+    robot.connect()
+    assert servos.get(2, FEETECH.torque) == 1
+    robot.close()
 
 
 def test_a_servo_that_is_missing_is_named_with_those_that_answer(spec):

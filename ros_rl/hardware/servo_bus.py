@@ -168,6 +168,18 @@ class ServoBusRobot:
                 raise fault from None
             raise
 
+    def take_hold(self) -> None:
+        """Makes the measured positions the goals and switches the torque on, once more: a servo that had no power, or an alarm, has none.
+
+        Raises:
+            RobotFault: a servo does not answer, could not hold where it is, or does not obey.
+        """
+        self._unread = self._unsent = 0
+        try:
+            self._take_hold()
+        except _Lost as lost:
+            raise self._fault("the servos cannot be made to hold", lost) from None
+
     def read(self) -> Observation:
         """Measures. Where the answers are lost it returns the measurement before, stamp included.
 

@@ -83,6 +83,9 @@ class HardwareNode(StackNode):
     def activate(self) -> None:
         """Makes the measured position the target and starts to publish."""
         assert self.robot is not None
+        if self._servos is not None:
+            with self._lock:
+                self._servos.take_hold()
         if self._simulation is None and not self._lockstep:
             self.robot.step()  # a measurement from now on, not one from before the arm was moved
         with self._lock:
@@ -140,12 +143,14 @@ class HardwareNode(StackNode):
             "late_commands": self._late,
             **{name: guard.counts[name] for name in ("limited", "rejected", "held", "starved", "stops", "estops")},
         }
+        alarms = ""
         if self._servos is not None:
             alarms = ", ".join(f"{name} 0x{alarm:02x}" for name, alarm in self._servos.alarms.items())
             values |= {**self._servos.counts, "alarms": alarms}
         if report.state in ("stop", "estop") and self.active:
             return ERROR, report.rejected or report.state, values
-        return (WARN if report.rejected else level), report.rejected or message, values
+        warning = report.rejected or (f"alarm: {alarms}" if alarms else "")
+        return (WARN if warning else level), warning or message, values
 
     # --- robot ---
 

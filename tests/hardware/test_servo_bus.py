@@ -293,6 +293,26 @@ def test_a_stop_that_got_lost_is_sent_again(servos, robot):
     assert servos.goals() == [2222, 2048, 2048]
 
 
+def test_servos_that_have_lost_their_torque_are_taken_hold_of_where_they_are(servos, robot):
+    robot.write(command(robot, 0.5, -0.25, 2.0))
+    robot.read()
+    for servo, tick in zip(IDS, (1900, 2222, 1700), strict=True):  # without power, the arm has dropped
+        servos.put(servo, FEETECH.torque, 0)
+        servos.put(servo, FEETECH.position, tick)
+    servos.written.clear()
+    robot.take_hold()
+    assert servos.written[:3] == [(1, 42, 1900), (2, 42, 2222), (7, 42, 1700)]
+    assert [servos.get(servo, FEETECH.torque) for servo in IDS] == [1, 1, 1]
+
+
+def test_a_servo_that_does_not_answer_is_not_taken_hold_of(servos, robot):
+    servos.put(1, FEETECH.torque, 0)
+    servos.spoil = lambda servo, packet: damaged(packet) if servo == 2 else packet
+    with pytest.raises(RobotFault, match=r"the servos cannot be made to hold: joint 'lift' \(servo 2\) gives no sound answer"):
+        robot.take_hold()
+    assert servos.get(1, FEETECH.torque) == 0
+
+
 def test_one_servo_that_fails_keeps_no_other_from_being_stopped(servos, robot):
     servos.put(7, FEETECH.position, 1900)
     robot.read()

@@ -12,7 +12,7 @@ from trajectory_msgs.msg import JointTrajectory
 
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import JointCommand
-from ros_rl.nodes.base import ERROR
+from ros_rl.nodes.base import ERROR, WARN
 from ros_rl.nodes.hardware_node import HardwareNode
 from ros_rl.nodes.messages import COMMAND_QOS, from_time, to_trajectory
 
@@ -105,6 +105,28 @@ def test_an_emergency_stop_names_the_servo_that_does_not_acknowledge_it_and_stop
     with node._lock:
         assert servos.goals() == [2048, 2048, 2048]
     servos.spoil = None
+
+
+def test_an_alarm_is_a_warning_and_torque_that_was_lost_comes_back_with_the_next_activation(servos, ros, tmp_path):
+    ros.add(hardware_node(tmp_path, servos))
+    status, send = ros.diagnostics(), commands(ros)
+
+    def reaches(tick):
+        send(0.5)
+        return abs(servos.goals()[0] - tick) <= 1
+
+    ros.until(lambda: reaches(2374), "for the goal")
+    servos.alarm = {7: 0x20}
+    ros.until(lambda: send(0.5) or status("hardware_node").message == "alarm: jaw 0x20", "for the alarm")
+    assert status("hardware_node").level == WARN
+    servos.alarm = {}
+    ros.change("hardware_node", "deactivate")
+    for servo, tick in zip(IDS, (1900, 2222, 1700), strict=True):
+        servos.put(servo, FEETECH.torque, 0)
+        servos.put(servo, FEETECH.position, tick)
+    ros.change("hardware_node", "activate")
+    assert [servos.get(servo, FEETECH.torque) for servo in IDS] == [1, 1, 1]
+    assert all(abs(goal - tick) <= 1 for goal, tick in zip(servos.goals(), (1900, 2222, 1700), strict=True))
 
 
 @pytest.mark.parametrize("release", [True, False])

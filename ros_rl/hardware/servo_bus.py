@@ -21,7 +21,7 @@ from ros_rl.hardware.interface import JointCommand, Observation, quantise
 from ros_rl.hardware.pacing import Pacer
 from ros_rl.hardware.units import UnitScale
 from ros_rl.robots.servos import SERVO_SPEEDS
-from ros_rl.robots.spec import RobotSpec, Servo
+from ros_rl.robots.spec import Joint, RobotSpec, Servo
 
 if TYPE_CHECKING:
     from rustypot import Bus, ServoDefinition
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 _ANSWER_BITS = 200  # of the longest answer to what is read here, in either protocol, start and stop bits included
 _RETURN_DELAY = 0.0005  # s a Dynamixel waits before it answers, unless told otherwise
+_TORQUE, _LARGEST_TORQUE = "torque_limit", "max_torque_limit"  # registers of Feetech's, in the counts of the load
 _WAITS = 5  # answers that one control period may wait for in vain: each of at most four reads once, the last one twice
 _BUS_ERRORS = (RuntimeError, OSError)  # what rustypot raises for a packet that is lost or damaged, and for a port that is gone
 
@@ -308,6 +309,7 @@ class ServoBusRobot:
         self._check_bounds(dict(zip(ids, present, strict=True)))
         if unheard := self._hold_at(present):
             raise RobotFault(f"{self._names(unheard)} on {self._port} do not take goal positions; check cables and power")
+        self._limit_torques()
         if failed := self._bus.set_torque(ids, True, 1):
             raise RobotFault(f"the torque of {self._names(failed)} on {self._port} could not be switched on: {next(iter(failed.values()))}")
 
@@ -322,6 +324,27 @@ class ServoBusRobot:
                     f"{self._names([id])} on {self._port} reads tick {present[id]}, and its own limits are {low} to {high}: with torque it would "
                     "drive there; move it within by hand, or correct its min_position_limit and max_position_limit"
                 )
+
+    def _limit_torques(self) -> None:
+        """Limits the torque to the joints' effort, where a servo has a register for it and it is known what its counts stand for.
+
+        It is not raised above what the servo itself is set to. The register is one of Feetech: what goes by the same name on a
+        Dynamixel is kept without power, and is not for every connection to write.
+        """
+        efforts = {servo.id: joint.effort / servo.torque_per_count for joint, servo in self._pairs() if servo.torque_per_count}
+        if not (ids := [id for id in efforts if self._definitions[id].register(_LARGEST_TORQUE)]):
+            return
+        largest = self._exchange(partial(self._bus.sync_read_register, ids, _LARGEST_TORQUE))
+        limits = [max(1, round(min(efforts[id], most))) for id, most in zip(ids, largest, strict=True)]
+        for _ in range(self._patience):
+            self._exchange(partial(self._bus.sync_write_register, ids, _TORQUE, limits))
+            if self._exchange(partial(self._bus.sync_read_register, ids, _TORQUE)) == limits:
+                return
+        raise RobotFault(f"the servos on {self._port} do not take a {_TORQUE} of {limits}; check cables and power")
+
+    def _pairs(self) -> list[tuple[Joint, Servo]]:
+        """Returns the commanded joints with their servos."""
+        return [(joint, joint.servo) for joint in self.spec.joints if joint.servo is not None]
 
     # --- holding ---
 

@@ -321,8 +321,8 @@ class ServoBusRobot:
         for id, low, high in zip(ids, lower, upper, strict=True):
             if low < high and not low <= present[id] <= high:  # Feetech: both 0 where there are none
                 raise RobotFault(
-                    f"{self._names([id])} on {self._port} reads tick {present[id]}, and its own limits are {low} to {high}: with torque it would "
-                    "drive there; move it within by hand, or correct its min_position_limit and max_position_limit"
+                    f"{self._names([id])} on {self._port} reads tick {present[id]}, and its own limits are {low} to {high}: "
+                    "with torque it would drive there; move it within by hand, or correct its min_position_limit and max_position_limit"
                 )
 
     def _limit_torques(self) -> None:

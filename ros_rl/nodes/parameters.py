@@ -122,7 +122,9 @@ BACKEND = Parameter("backend", "mujoco", "What drives the robot.", choices=("muj
 SERVO_BUS = (
     Parameter("servo_port", "", "Serial port of the servo bus, such as /dev/ttyACM0; in a bring-up, empty: ros2_control."),
     Parameter("servo_baudrate", 1_000_000, "Rate of the servo bus, in bits/s.", minimum=9_600, maximum=4_000_000),
-    Parameter("servo_timeout", 0.02, "How long to wait for an answer of a servo; at most a fifth of max_age.", "s", minimum=0.001, maximum=2.0),
+    Parameter(
+        "servo_timeout", 0.02, "How long to wait for an answer of a servo; at most a fifth of max_age.", "s", minimum=0.001, maximum=2.0
+    ),
     Parameter("release_torque", False, "Switch the torque off when the node lets go of the arm, which may then drop; else it holds."),
 )
 SCENE = Parameter("scene", "floor", "World of the simulation when there is no task.")

@@ -77,10 +77,10 @@ def check_patience(spec: RobotSpec, timeout: float) -> None:
     Raises:
         UserError: they may not even be so from one control period to the next.
     """
-    if timeout < _PERIODS * spec.period - _ROUNDING:
-        raise UserError(
-            f"recovery_imu_timeout must be at least two control periods, {_PERIODS * spec.period:g} s at {spec.control_rate:g} Hz, got {timeout:g}"
-        )
+    least = _PERIODS * spec.period
+    if timeout < least - _ROUNDING:
+        where = f"{least:g} s at {spec.control_rate:g} Hz"
+        raise UserError(f"recovery_imu_timeout must be at least two control periods, {where}, got {timeout:g}")
 
 
 class RecoverySwitch:

@@ -193,8 +193,8 @@ class Takeover:
     def hand_back(self, action: JointCommand) -> JointCommand | None:
         """Returns what to send for an action of the policy while its ramp lasts, or None where it is not to be used.
 
-        That is where a person, or a recovery policy, has answered its observation or a newer one, or it is of another time. An action that is not one finite value for
-        each joint goes on unchanged, for the guard to reject.
+        That is where a person, or a recovery policy, has answered its observation or a newer one, or it is of another time. An
+        action that is not one finite value for each joint goes on unchanged, for the guard to reject.
         """
         observation, last = self._observation, self._last
         if observation is None:  # nothing was sent for the person, so that there is nothing to go back from

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ros_rl.errors import UserError, unknown
-from ros_rl.hardware.servo_bus import check_port, check_servos
+from ros_rl.hardware.servo_bus import check_port, check_servos, check_timeout
 from ros_rl.nodes.environment import BAD_INPUT, LAUNCHER
 from ros_rl.nodes.parameters import DEVICES, MOVE_EVERY_JOINT, NODES, SERVO_BUS, Parameter, Value
 from ros_rl.paths import share_dir
@@ -18,7 +18,7 @@ from ros_rl.policies.bundle import Bundle, check_fits, load_bundle
 from ros_rl.robots.spec import RobotSpec, load_robot
 from ros_rl.safety.filters import make_filter
 from ros_rl.safety.prior import load_prior
-from ros_rl.safety.recovery import PARAMETER, RecoverySettings, load_recovery
+from ros_rl.safety.recovery import PARAMETER, RecoverySettings, check_patience, load_recovery
 from ros_rl.sim.task import Task, load_task
 from ros_rl.teleop.joy import read_mapping
 from ros_rl.teleop.leader import read_calibration
@@ -203,6 +203,7 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
     robot = load_robot(values["robot"], values["control_rate"])
     if values["servo_port"]:
         check_servos(robot)
+        check_timeout(values["servo_timeout"], values["max_age"])
     tasks = _tasks([name for name in values["tasks"] if name] or tasks_for(bringup, robot.name), robot.name)
     simulated = values["mode"] == "sim"
     if simulated:
@@ -284,6 +285,8 @@ def _actors(values: Mapping[str, Any], robot: RobotSpec, tasks: Sequence[Task], 
             raise UserError(f"policy '{policy}' reads simulator state, so it runs in mode:=sim only; name another policy:=")
     if values["filter"] == "recovery":
         load_recovery(robot, values["recovery"], RecoverySettings.of(values))
+        if not values["lockstep"]:
+            check_patience(robot, values["recovery_imu_timeout"])
     elif values["filter"] != "none":
         prior = values["prior"] or values["robot"]
         make_filter(values["filter"], robot, prior, values["outside"])  # refuses here what the node would refuse

@@ -110,6 +110,7 @@ def test_an_argument_reaches_every_node_that_has_it(name, tmp_path):
         "control_rate": "400.0",
         "filter": "none",
         "servo_baudrate": "57600",
+        "servo_timeout": "0.01",
     }.get(name, values[type(ARGUMENTS[name].default)])
     if ARGUMENTS[name].choices and name != "filter":  # the arm has no safe prior
         text = ARGUMENTS[name].choices[-1]
@@ -366,6 +367,16 @@ REFUSED = {
         "quadruped",
         {"filter": "recovery", "recovery": "quadruped_stand", "mode": "robot", "max_age": "0.1"},
         "max_age must be at most recovery_imu_timeout, 0.04 s, with filter:=recovery, got 0.1",
+    ),
+    "a bus that may be waited for too long": (
+        "arm",
+        {"mode": "robot", "robot": "so101", "tasks": "arm_circle", "servo_port": "/dev/ttyACM0", "servo_timeout": "0.03"},
+        "servo_timeout must be at most max_age / 5, 0.02 s, got 0.03",
+    ),
+    "less than two control periods of patience": (
+        "quadruped",
+        {"filter": "recovery", "recovery": "quadruped_stand", "recovery_imu_timeout": "0.009"},
+        "recovery_imu_timeout must be at least two control periods, 0.01 s at 200 Hz, got 0.009",
     ),
     "no device to be told of": ("arm", {"joy_topic": "pad"}, "joy_topic has no effect without teleop:="),
     "a publisher that dies hands back": (

@@ -115,8 +115,8 @@ class Guard:
             self._stopped = self._stopped or stopped
         self._blind = fault is not None
         if self._estop is not None:
-            if not self._stopped and fault is None:
-                self.reset(observation)
+            if not self._stopped and self._not_finite(observation) is None:
+                self.reset(observation)  # also to an old one: it is nearer to where the robot is than a target ahead of it
             self._stopped = True
             return self._held(f"emergency stop: {self._estop}", "estop", observation)
         try:

@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
@@ -16,7 +15,7 @@ from ros_rl.hardware.guard import Guard, GuardedRobot
 from ros_rl.hardware.interface import JointCommand, Observation, Robot
 from ros_rl.hardware.pacing import Pacer
 from ros_rl.hardware.ros2_control import Ros2ControlRobot, command_interface
-from ros_rl.hardware.servo_bus import ServoBusRobot
+from ros_rl.hardware.servo_bus import ServoBusRobot, check_timeout
 from ros_rl.nodes.base import ERROR, REPEAT_AFTER, WARN, StackNode, describe, run
 from ros_rl.nodes.messages import COMMAND_QOS, from_trajectory
 from ros_rl.nodes.ownership import claim
@@ -84,6 +83,9 @@ class HardwareNode(StackNode):
     def activate(self) -> None:
         """Makes the measured position the target and starts to publish."""
         assert self.robot is not None
+        if self._servos is not None:
+            with self._lock:
+                self._servos.take_hold()
         if self._simulation is None and not self._lockstep:
             self.robot.step()  # a measurement from now on, not one from before the arm was moved
         with self._lock:
@@ -141,12 +143,14 @@ class HardwareNode(StackNode):
             "late_commands": self._late,
             **{name: guard.counts[name] for name in ("limited", "rejected", "held", "starved", "stops", "estops")},
         }
+        alarms = ""
         if self._servos is not None:
             alarms = ", ".join(f"{name} 0x{alarm:02x}" for name, alarm in self._servos.alarms.items())
             values |= {**self._servos.counts, "alarms": alarms}
         if report.state in ("stop", "estop") and self.active:
             return ERROR, report.rejected or report.state, values
-        return (WARN if report.rejected else level), report.rejected or message, values
+        warning = report.rejected or (f"alarm: {alarms}" if alarms else "")
+        return (WARN if warning else level), warning or message, values
 
     # --- robot ---
 
@@ -195,11 +199,14 @@ class HardwareNode(StackNode):
         if self._lockstep:
             raise UserError("lockstep is for simulations; an arm on a servo bus does not wait for answers")
         port, baudrate, timeout = (self.value(f"servo_{name}") for name in ("port", "baudrate", "timeout"))
+        check_timeout(timeout, self.value("max_age"))
         self._servos = ServoBusRobot(self._spec, port, baudrate, timeout, release_torque=self.value("release_torque"))
         return self._servos
 
     def _robot_time(self) -> float:
-        """The robot's clock, carried on from its last stamp: clocks of two machines need not agree."""
+        """The robot's clock, carried on from its last stamp: clocks of two machines need not agree. A servo bus has this one's."""
+        if self._servos is not None:
+            return time.monotonic()
         assert self._observation is not None
         return self._observation.stamp + time.monotonic() - self._received_at
 
@@ -303,9 +310,11 @@ class HardwareNode(StackNode):
     def _fault(self, error: Exception) -> None:
         """Stops the robot, which is not where anyone thinks it is. `sim/reset` or a new activation starts again."""
         self.failure = error
-        with suppress(Exception):  # a robot that has failed may not take this either
+        try:
             assert self.robot is not None
             self.robot.stop()
+        except Exception as problem:  # a robot that has failed may not take this either
+            self.get_logger().fatal(describe(problem))
         self.get_logger().fatal(describe(error))
         self.publish_diagnostics()
 

@@ -120,24 +120,36 @@ def from_trajectory(message: JointTrajectory, mode: CommandMode) -> JointCommand
 
 
 def to_imu(observation: Observation, frame: str | None) -> Imu:
-    """Builds an IMU message from an observation of a robot that has one; `frame` is the sensor's."""
+    """Builds an IMU message from an observation of a robot that has one; `frame` is the sensor's.
+
+    An attitude that is not finite is none, which the message says as the first element -1 of its covariance and a quaternion of zeros.
+    """
     quat, gyro, acc = observation.base_quat, observation.base_gyro, observation.base_acc
     assert quat is not None and gyro is not None and acc is not None
     message = Imu()
     message.header.stamp = to_time(observation.stamp)
     message.header.frame_id = frame or ""
     o, w, a = message.orientation, message.angular_velocity, message.linear_acceleration
-    o.w, o.x, o.y, o.z = quat.tolist()
+    if np.isfinite(quat).all():
+        o.w, o.x, o.y, o.z = quat.tolist()
+    else:
+        o.w = 0.0
+        message.orientation_covariance[0] = -1.0
     w.x, w.y, w.z = gyro.tolist()
     a.x, a.y, a.z = acc.tolist()
     return message
 
 
 def from_imu(message: Imu) -> dict[str, np.ndarray]:
-    """Returns attitude, angular velocity and acceleration as fields of an observation."""
+    """Returns attitude, angular velocity and acceleration as fields of an observation.
+
+    The attitude is NaN where the message has none: the first element of its covariance is then -1, as `sensor_msgs/Imu` has it, or
+    the quaternion is zero.
+    """
     o, w, a = message.orientation, message.angular_velocity, message.linear_acceleration
+    quat = np.array([o.w, o.x, o.y, o.z])
     return {
-        "base_quat": np.array([o.w, o.x, o.y, o.z]),
+        "base_quat": quat if message.orientation_covariance[0] != -1.0 and quat.any() else np.full(4, np.nan),
         "base_gyro": np.array([w.x, w.y, w.z]),
         "base_acc": np.array([a.x, a.y, a.z]),
     }

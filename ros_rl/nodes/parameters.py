@@ -122,7 +122,9 @@ BACKEND = Parameter("backend", "mujoco", "What drives the robot.", choices=("muj
 SERVO_BUS = (
     Parameter("servo_port", "", "Serial port of the servo bus, such as /dev/ttyACM0; in a bring-up, empty: ros2_control."),
     Parameter("servo_baudrate", 1_000_000, "Rate of the servo bus, in bits/s.", minimum=9_600, maximum=4_000_000),
-    Parameter("servo_timeout", 0.02, "How long to wait for an answer of a servo.", "s", minimum=0.001, maximum=10.0),
+    Parameter(
+        "servo_timeout", 0.02, "How long to wait for an answer of a servo; at most a fifth of max_age.", "s", minimum=0.001, maximum=2.0
+    ),
     Parameter("release_torque", False, "Switch the torque off when the node lets go of the arm, which may then drop; else it holds."),
 )
 SCENE = Parameter("scene", "floor", "World of the simulation when there is no task.")
@@ -232,7 +234,8 @@ SAFETY_NODE = (
     Parameter(
         "recovery_stop_after",
         0.2,
-        "Time for which the recovery policy acts while the instability cannot be told, after which the robot is held.",
+        "Time for which the recovery policy acts while the instability cannot be told, after which the robot is held. Without "
+        "observations, commands are sent for that long, of which the guard takes those that are not older than its max_age.",
         "s",
         minimum=0.0,
         maximum=10.0,
@@ -241,7 +244,8 @@ SAFETY_NODE = (
     Parameter(
         "recovery_imu_timeout",
         0.04,
-        "Silence of the IMU, of all observations or of actions after which the recovery policy acts.",
+        "Silence of actions after which the recovery policy acts, at least two control periods; in simulation also of the IMU or of all "
+        "observations. On a robot, whose max_age it limits, the guard then holds the last target.",
         "s",
         minimum=0.001,
         maximum=1.0,

@@ -4,6 +4,7 @@ import json
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
@@ -21,7 +22,7 @@ from ros_rl.nodes.parameters import SAFETY_NODE
 from ros_rl.robots.spec import load_robot
 from ros_rl.safety.filters import make_filter
 from ros_rl.safety.interface import NoSafeAction, SafetyFilter, SafetyReport
-from ros_rl.safety.recovery import PARAMETER, RecoveryFilter, RecoverySettings, load_recovery
+from ros_rl.safety.recovery import PARAMETER, RecoveryFilter, RecoverySettings, check_patience, load_recovery
 from ros_rl.safety.stage import SafetyStage
 from ros_rl.safety.takeover import Takeover
 
@@ -46,7 +47,7 @@ class SafetyNode(StackNode):
         self._seen = 0.0  # when the last observation came, see `_now`
         self._acted: float | None = None  # when the last action that answers an observation did; None before the first
         self._replaced = -math.inf  # stamp of the newest observation that the safe action answered for want of another
-        self._answered = -math.inf  # stamp of the newest observation that was answered without waiting for an action
+        self._answered = -math.inf  # stamp of the newest observation that was answered without waiting for an action of the policy
         self._recovery: RecoveryFilter | None = None
         self._acting = ""  # who acts, with a recovery policy
         self._compute_time = 0.0
@@ -60,7 +61,7 @@ class SafetyNode(StackNode):
         self._spec = load_robot(self.value("robot"), self.value("control_rate"))
         self._lockstep = self.value("lockstep")  # there the robot waits for as long as it takes
         self._stale_after, self._bridged = _STALE_AFTER * self._spec.period, _BRIDGED * self._spec.period
-        self._stage = SafetyStage(self._spec, self._make_filter())
+        self._stage = SafetyStage(self._spec, self._make_filter(), self._lockstep or self.value("use_sim_time"))
         self._takeover = Takeover(self._spec, self.value("teleop_timeout"), self._lockstep)
         self._mode = self._takeover.mode
         self._observed = False
@@ -77,6 +78,8 @@ class SafetyNode(StackNode):
         if self.value("filter") != "recovery":
             return make_filter(self.value("filter"), self._spec, self.value("prior") or self.value("robot"), self.value("outside"))
         self._stale_after, self._bridged = self.value("recovery_imu_timeout"), self.value("recovery_stop_after")
+        if not self._lockstep:
+            check_patience(self._spec, self._stale_after)
         self._recovery = load_recovery(self._spec, self.value("recovery"), RecoverySettings.of(self.value))
         if self._recovery.remark:
             self.get_logger().warning(self._recovery.remark)
@@ -134,7 +137,8 @@ class SafetyNode(StackNode):
         """Returns level and message of what the filter does."""
         report = self._report
         if self._halted is not None:
-            return ERROR, f"sends no command: {self._halted}"
+            held = f"; it held the robot: {report.fault}" if report.fault else ""
+            return ERROR, f"sends no command: {self._halted}{held}"
         if report.fault:
             return ERROR, f"holds the robot: {report.fault}; activate the safety node anew when it has been seen to"
         if report.instead:
@@ -152,17 +156,27 @@ class SafetyNode(StackNode):
         self._takeover.observe(observation)
         if self._takeover.claimed:
             self._command_for_person()
-        elif self.active and not self._lockstep and self._stage.urgent(observation):
+        elif self._is_urgent(observation):
             self._answer_at_once(observation)
         elif self._pending is not None and self._pending.stamp == observation.stamp:
             self._send(observation, self._pending)
 
+    def _is_urgent(self, observation: Observation) -> bool:
+        """Returns whether an observation is answered without waiting for the policy's action: in real time, once somebody has acted."""
+        if not self.active or self._lockstep or self._acted is None:
+            return False
+        if self._pending is not None and self._pending.stamp == observation.stamp:
+            self._acted = self._now()
+        return self._stage.urgent(observation, self._is_acting())
+
     def _answer_at_once(self, observation: Observation) -> None:
         """Answers an observation in real time without waiting for the policy's action; it will be dropped."""
-        if self._acted is None:
-            return  # the robot rests until the policy has acted
         self._answered, self._pending = observation.stamp, None
         self._filter(observation, None, "")
+
+    def _is_acting(self) -> bool:
+        """Returns whether an action has come lately."""
+        return self._acted is not None and self._now() - self._acted <= self._stale_after
 
     def _on_claim(self, message: String) -> None:
         try:
@@ -199,6 +213,7 @@ class SafetyNode(StackNode):
             self._early = None
         if self._takeover.waits(observation.stamp):
             return
+        self._answered = observation.stamp
         self._filter(observation, self._takeover.command(time.monotonic()))
         self._tell_mode()
 
@@ -264,19 +279,23 @@ class SafetyNode(StackNode):
         age, patience = self._age(), self._stale_after
         if age > patience:
             self._extrapolate(self._observation.stamp, age)
-        elif self._acted is not None and self._now() - self._acted > patience and self._observation.stamp != self._replaced:
+        elif self._acted is not None and not self._is_acting() and self._observation.stamp != self._replaced:
             self._pending = None
             self._filter(self._observation, None)
 
     def _extrapolate(self, stamp: float, age: float) -> None:
         if self._halted is not None:
             return
-        command = self._stage.fallback(stamp)
+        command = self._stage.fallback(stamp) if self._acted is not None else None  # the robot rests until somebody has acted
         if command is None or age > self._stale_after + self._bridged:
             self._halt("no observation comes")
             return
-        acts = {"mode": "recovery"} if self._recovery is not None else {"weight": 1.0}
-        self._publish(command, SafetyReport(True, {**self._report.values, **acts}, "no observation comes"))
+        values = dict(self._report.values)
+        if self._recovery is None:
+            values["weight"] = 1.0
+        elif not self._report.fault:
+            values["mode"] = "recovery"
+        self._publish(command, replace(self._report, intervened=True, values=values, instead="no observation comes"))
 
     def _age(self) -> float:
         """Returns how old the last observation is, s."""

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 
+ENCODER_TICKS = 4096  # a turn of every model's encoder, which counts no further
+
 _STEP = 1.0  # Feetech count speed in steps/s
-_TURN = 0.229 * 4096 / 60  # Dynamixel X count it in 0.229 turns/min, positions in 4096 steps a turn
+_TURN = 0.229 * ENCODER_TICKS / 60  # Dynamixel X count it in 0.229 turns/min, positions in 4096 steps a turn
 
 # How many steps/s one count of a model's measured speed is. Sources: the control tables of Feetech's STS series and of
 # Robotis' X series ("Present Velocity").

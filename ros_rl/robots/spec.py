@@ -14,7 +14,7 @@ from ros_rl import paths
 from ros_rl.config import STRICT, Count, Finite, NotNegative, Positive, Vector3, fault, read_yaml
 from ros_rl.errors import UserError, closest, unknown
 from ros_rl.robots.packages import candidates, package_of
-from ros_rl.robots.servos import SERVO_SPEEDS
+from ros_rl.robots.servos import ENCODER_TICKS, SERVO_SPEEDS
 from ros_rl.robots.urdf import MOVING, FixedFrame, Urdf, UrdfJoint, read_urdf
 
 CommandMode = Literal["position", "velocity", "effort"]
@@ -508,16 +508,24 @@ def _joint(path: Path, urdf: Urdf, location: tuple[str, str], entry: _JointFile)
         damping=float(entry.damping),
         hold=entry.hold,
         device=None if entry.servo else device,
-        servo=_servo(path, location, entry.servo, device) if entry.servo else None,
+        servo=_servo(path, location, entry.servo, device, (limits["lower"], limits["upper"])) if entry.servo else None,
     )
 
 
-def _servo(path: Path, location: tuple[str, str], entry: _ServoFile, device: DeviceUnit | None) -> Servo:
+def _servo(path: Path, location: tuple[str, str], entry: _ServoFile, device: DeviceUnit | None, ends: tuple[float, float]) -> Servo:
     if entry.model not in SERVO_SPEEDS:
         raise fault(path, (*location, "servo", "model"), str(unknown("servo model", entry.model, SERVO_SPEEDS)))
     if device is None or device.name != "tick":
         message = f"joint '{location[1]}' has a servo, which counts in ticks: give device_unit: tick and ticks_per_turn"
         raise fault(path, (*location, "servo"), message)
+    low, high = sorted(device.rate * end + device.zero for end in ends)
+    if not (low >= -0.5 and high <= ENCODER_TICKS - 0.5):
+        raise fault(
+            path,
+            (*location, "servo"),
+            f"joint '{location[1]}' goes from tick {low:.0f} to {high:.0f}, and its encoder counts from 0 to {ENCODER_TICKS - 1}; "
+            "set the servo's homing_offset and device_offset, or narrow lower and upper",
+        )
     return Servo(entry.id, entry.model, device, float(entry.torque_per_count))
 
 

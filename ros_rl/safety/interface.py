@@ -75,8 +75,13 @@ class SafetyFilter(Protocol):
 class UrgentFilter(SafetyFilter, Protocol):
     """A filter that knows some answers without an action."""
 
-    def urgent(self, observation: Observation) -> bool:
-        """Returns whether no action matters for the answer to an observation, so that none need be waited for."""
+    def urgent(self, observation: Observation, acting: bool = True) -> bool:
+        """Returns whether no action matters for the answer to an observation, so that none need be waited for.
+
+        Args:
+            observation: the state.
+            acting: whether the policy still acts, so that an action would come.
+        """
 
 
 class PassThrough:

@@ -27,6 +27,7 @@ Mode = Literal["task", "recovery", "stopped"]
 PARAMETER = "recovery_"  # begins the names of the settings as parameters of the safety node
 _CALM = 0.8  # d_exit / d where none is given
 _ROUNDING = 1e-9  # s
+_PERIODS = 2  # control periods that observations and actions may take at least
 _BASE = ("base_quat", "base_gyro", "base_acc")
 
 
@@ -70,6 +71,18 @@ class RecoverySettings:
         return region
 
 
+def check_patience(spec: RobotSpec, timeout: float) -> None:
+    """Checks for how long, in s, IMU, observations or actions may be silent before the recovery policy acts.
+
+    Raises:
+        UserError: they may not even be so from one control period to the next.
+    """
+    least = _PERIODS * spec.period
+    if timeout < least - _ROUNDING:
+        where = f"{least:g} s at {spec.control_rate:g} Hz"
+        raise UserError(f"recovery_imu_timeout must be at least two control periods, {where}, got {timeout:g}")
+
+
 class RecoverySwitch:
     """Decides who acts, from one state to the next.
 
@@ -110,14 +123,15 @@ class RecoverySwitch:
         """Returns who acts in a state; the same once more if asked again.
 
         Args:
-            stamp: of the state, s. One before the last begins a new episode.
+            stamp: of the state, s. One before the last is of a clock that was set back: what has lasted so far has lasted as long.
+                An episode begins with `reset`.
             rho: its instability; NaN where that is not known.
             action: whether there is an action of the task policy to take.
         """
         before = self._stamp
         if before is not None and stamp < before:
-            self.reset()
-            before = None
+            self._shift(stamp - before)
+            before = self._stamp = stamp
         again = stamp == before and (rho == self._rho or (math.isnan(rho) and math.isnan(self._rho)))
         if again and (action or self.mode != "task"):
             return self.mode
@@ -134,6 +148,11 @@ class RecoverySwitch:
         elif self.mode == "recovery":
             self._watch(stamp, rho, action)
         return self.mode
+
+    def _shift(self, time: float) -> None:
+        """Moves all stamps by a time, s."""
+        self._began, self._calm = self._began + time, self._calm + time
+        self._blind = None if self._blind is None else self._blind + time
 
     def engage(self, reason: str) -> None:
         """Begins recovery without a new state: none comes."""
@@ -226,9 +245,9 @@ class RecoveryFilter:
         self._runner.restart()
         self._seen = self._known = self._held = None
 
-    def urgent(self, observation: Observation) -> bool:
-        """Returns whether another than the task policy acts."""
-        return self._decide(observation, True) != "task"
+    def urgent(self, observation: Observation, acting: bool = True) -> bool:
+        """Returns whether another than the task policy acts. One that does not act any more does not get the robot back."""
+        return self._decide(observation, acting or self._switch.mode == "task") != "task"
 
     def filter(
         self, observation: Observation | None, action: np.ndarray | None, distribution: Any = None

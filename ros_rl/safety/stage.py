@@ -13,11 +13,18 @@ from ros_rl.safety.interface import SAFE, SafetyFilter, SafetyReport, UrgentFilt
 class SafetyStage:
     """Runs a filter on every command; the same in a ROS node and in a training loop."""
 
-    def __init__(self, spec: RobotSpec, safety_filter: SafetyFilter):
-        """Takes the robot, whose joint order the filter works in, and the filter."""
+    def __init__(self, spec: RobotSpec, safety_filter: SafetyFilter, episodes: bool = True):
+        """
+        Args:
+            spec: the robot, whose joint order the filter works in.
+            safety_filter: the filter.
+            episodes: whether observations whose time jumps back begin an episode, as in a simulation that was reset. A robot goes
+                on where it is when its clock is set back.
+        """
         self._spec = spec
         self._filter = safety_filter
-        self._last_stamp = self._last_seen = -np.inf
+        self._episodes = episodes
+        self._seen = -np.inf  # stamp of the last observation; an action may answer an older one
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -27,19 +34,21 @@ class SafetyStage:
     def reset(self) -> None:
         """Forgets the episode so far."""
         self._filter.reset()
-        self._last_stamp = self._last_seen = -np.inf
+        self._seen = -np.inf
 
-    def urgent(self, observation: Observation) -> bool:
+    def urgent(self, observation: Observation, acting: bool = True) -> bool:
         """Returns whether the filter's answer to an observation is known already, whatever the policy proposes.
 
-        Called with every observation, or with none.
+        Called with every observation from some moment on, or with none.
+
+        Args:
+            observation: the state.
+            acting: whether the policy still acts, so that an action would come.
         """
         if not isinstance(self._filter, UrgentFilter):
             return False
-        if observation.stamp < self._last_seen:  # time jumped back: a new episode
-            self.reset()
-        self._last_seen = observation.stamp
-        return self._filter.urgent(observation)
+        self._follow(observation)
+        return self._filter.urgent(observation, acting)
 
     def apply(self, observation: Observation | None, command: JointCommand) -> tuple[JointCommand, SafetyReport]:
         """Returns the safe command, in the robot's joint order, and what the filter did.
@@ -55,9 +64,8 @@ class SafetyStage:
         except UserError as problem:
             if observation is not None and self.reads:
                 return self.safe(observation, command.stamp, str(problem))
-            self._follow(command.stamp)
             return command, SafetyReport()
-        self._follow(command.stamp)
+        self._follow(observation)
         action, report = self._filter.filter(observation, proposed)
         return JointCommand(self._spec.joint_names, action, command.stamp, report.source or command.source), report
 
@@ -72,14 +80,16 @@ class SafetyStage:
         Raises:
             NoSafeAction: there is no safe command; none must be sent.
         """
-        self._follow(stamp)
+        self._follow(observation)
         action, report = self._filter.filter(observation, None)
         return JointCommand(self._spec.joint_names, action, stamp, report.source or SAFE), replace(report, instead=reason)
 
-    def _follow(self, stamp: float) -> None:
-        if stamp < self._last_stamp:  # time jumped back: a new episode
+    def _follow(self, observation: Observation | None) -> None:
+        if observation is None:
+            return
+        if self._episodes and observation.stamp < self._seen:
             self._filter.reset()
-        self._last_stamp = stamp
+        self._seen = observation.stamp
 
     def fallback(self, stamp: float) -> JointCommand | None:
         """Returns the safe command for the state last seen, or None; `stamp` (s) is that of the state."""

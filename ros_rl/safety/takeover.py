@@ -9,6 +9,7 @@ from ros_rl.hardware.guard import EASE
 from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.hardware.limits import CommandLimits
 from ros_rl.robots.spec import RobotSpec
+from ros_rl.safety.interface import RECOVERY
 
 Claim = Literal["engaged", "holding", "released"]
 Mode = Literal["policy", "takeover", "teleop", "hold", "hand_back"]
@@ -192,8 +193,8 @@ class Takeover:
     def hand_back(self, action: JointCommand) -> JointCommand | None:
         """Returns what to send for an action of the policy while its ramp lasts, or None where it is not to be used.
 
-        That is where a person has answered its observation, or it is of another time. An action that is not one finite value for
-        each joint goes on unchanged, for the guard to reject.
+        That is where a person, or a recovery policy, has answered its observation or a newer one, or it is of another time. An
+        action that is not one finite value for each joint goes on unchanged, for the guard to reject.
         """
         observation, last = self._observation, self._last
         if observation is None:  # nothing was sent for the person, so that there is nothing to go back from
@@ -201,7 +202,7 @@ class Takeover:
             return action
         if not abs(observation.stamp - action.stamp) <= self._timeout:
             return None
-        if last is not None and last.source.startswith(SOURCE) and action.stamp <= last.stamp:
+        if last is not None and last.source.startswith((SOURCE, RECOVERY)) and action.stamp <= last.stamp:
             return None
         try:
             wanted = action.in_order_of(self._spec)

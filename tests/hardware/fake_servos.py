@@ -67,6 +67,7 @@ class Table:
 
 
 FEETECH = Table((3, 2), (33, 1), (40, 1), (42, 2), (56, 2), (58, 2), (60, 2))
+LARGEST_TORQUE, TORQUE_LIMIT = (16, 2), (48, 2)  # of a Feetech
 DYNAMIXEL = Table((0, 2), (11, 1), (64, 1), (116, 4), (132, 4), (128, 4), (126, 2))
 
 
@@ -153,6 +154,8 @@ class FakeServos:
             self.put(servo, table.model_number, model)
             self.put(servo, table.operating_mode, mode)
             self.put(servo, table.position, 2048)
+            if table is FEETECH:
+                self.put(servo, LARGEST_TORQUE, 1000)
         self._own, self._other = pty.openpty()
         tty.setraw(self._other)
         self.port = os.ttyname(self._other)

@@ -408,6 +408,20 @@ def test_c7_an_emergency_stop_rests_where_the_robot_is_and_latches():
     assert robot.guard.counts["estops"] == 1
 
 
+def test_c7_an_emergency_stop_rests_where_the_robot_was_last_seen_when_nothing_is_measured_any_more():
+    backend, now = Backend(ARM), [0.0]
+    robot = GuardedRobot(backend, Guard(ARM), lambda: now[0])
+    robot.connect()
+    for _ in range(20):
+        robot.write(asked(ARM, ARM.home + 0.5))
+    backend.position = ARM.home + 0.01
+    robot.read()
+    robot.estop("button")
+    now[0] = 0.5
+    np.testing.assert_array_equal(robot.write(asked(ARM, ARM.home + 0.5)).values, backend.position)
+    assert robot.report.state == "estop"
+
+
 def test_c7_release_starts_from_where_the_arm_was_put():
     backend = Backend(ARM)
     robot = GuardedRobot(backend, Guard(ARM))

@@ -4,13 +4,26 @@ import itertools
 import math
 import os
 import sys
+import time
 
 import numpy as np
 import pytest
 
 pytest.importorskip("rustypot", reason="rustypot is not installed: pip install -e '.[servo]'")
 
-from fake_servos import DYNAMIXEL, FEETECH, IDS, FakeServos, Protocol1, damaged, sign_magnitude, spoilt, write_robot
+from fake_servos import (
+    DYNAMIXEL,
+    FEETECH,
+    IDS,
+    LARGEST_TORQUE,
+    TORQUE_LIMIT,
+    FakeServos,
+    Protocol1,
+    damaged,
+    sign_magnitude,
+    spoilt,
+    write_robot,
+)
 
 from ros_rl.errors import RobotFault, UserError
 from ros_rl.hardware.guard import Guard, GuardedRobot
@@ -19,6 +32,7 @@ from ros_rl.hardware.servo_bus import ServoBusRobot
 from ros_rl.robots.spec import load_robot
 
 TICK = math.tau / 4096
+MIN_POSITION, MAX_POSITION = (9, 2), (11, 2)  # of a Feetech
 LONG = 20.0  # s to wait for an answer that is sure to come, on however busy a machine
 SHORT = 0.5  # s to wait for one that will not come
 
@@ -63,10 +77,21 @@ def test_the_measured_positions_are_the_goals_before_the_torque_is_on(servos, sp
     assert servos.goals() == [100, 2000, 4095]
 
 
+def test_the_torque_is_limited_to_the_joints_effort_before_it_is_on_where_a_count_of_it_is_known(servos, tmp_path):
+    path = write_robot(tmp_path)
+    path.write_text(path.read_text().replace("pan: {", "pan: {effort: 0.6, ").replace("  lift:\n    {", "  lift:\n    {effort: 1.5, "))
+    servos.put(2, LARGEST_TORQUE, 500)
+    ServoBusRobot(load_robot(path), servos.port, timeout=LONG).connect()
+    # 0.6 N·m at 0.003 a count; 1.5 at 0.002 are 750, which is more than the servo is set to; a count of the third is not known.
+    assert [entry for entry in servos.written if entry[1] == TORQUE_LIMIT[0]] == [(1, 48, 200), (2, 48, 500)]
+    addresses = [entry[1] for entry in servos.written]
+    assert addresses.index(48) < addresses.index(40)
+
+
 def test_goals_that_got_lost_are_sent_again_before_the_torque_is_on(servos, spec):
     servos.deaf = 2
     ServoBusRobot(spec, servos.port, timeout=LONG).connect()
-    assert [entry[:2] for entry in servos.written[:4]] == [(1, 42), (2, 42), (7, 42), (1, 40)]
+    assert [entry[:2] for entry in servos.written if entry[1] in (40, 42)][:4] == [(1, 42), (2, 42), (7, 42), (1, 40)]
 
 
 def test_servos_that_take_no_goals_are_not_switched_on(servos, spec):
@@ -96,6 +121,20 @@ def test_stamps_grow_on_the_monotonic_clock_in_whole_nanoseconds(robot):
     stamps = [robot.read().stamp for _ in range(5)]
     assert all(later > earlier for earlier, later in itertools.pairwise(stamps))
     assert all(round(stamp * 1e9) / 1e9 == stamp for stamp in stamps)
+
+
+def test_a_stamp_is_of_when_the_positions_that_came_were_asked_for(servos, robot):
+    asked = []
+
+    def spoil(servo, packet):
+        if servo == IDS[0]:
+            asked.append(time.monotonic())  # of positions, twice, and of what comes after them
+        return damaged(packet) if len(asked) == 1 else packet
+
+    servos.spoil = spoil
+    before = time.monotonic()
+    stamp = robot.read().stamp
+    assert before < asked[0] < stamp < asked[1] < asked[2]
 
 
 def test_goals_are_sent_in_ticks_and_what_was_sent_is_returned(servos, robot):
@@ -209,8 +248,8 @@ def test_s3_five_lost_in_a_row_are_a_fault_and_a_hold(servos, robot):
     guarded = GuardedRobot(robot, Guard(robot.spec))
     guarded.activate()
     robot.write(command(robot, 0.1, 0.1, 1.0))
+    goals = [2048, 2048, 2048]
     robot.read()
-    goals = servos.goals()
     servos.put(1, FEETECH.position, 2500)
     servos.spoil = lambda servo, packet: damaged(packet) if servo == 2 else packet
     for _ in range(4):
@@ -218,8 +257,7 @@ def test_s3_five_lost_in_a_row_are_a_fault_and_a_hold(servos, robot):
     with pytest.raises(RobotFault, match=r"5 measurements in a row were lost: joint 'lift' \(servo 2\) gives no sound answer") as caught:
         guarded.read()
     assert servos.port in str(caught.value)
-    guarded.stop()
-    assert servos.goals() == goals, "servos keep the last goal"
+    assert servos.goals() == [2500, goals[1], goals[2]], "it is stopped where it is, and what is silent where it was"
     with pytest.raises(RobotFault):  # still
         guarded.read()
     servos.spoil = None
@@ -257,7 +295,8 @@ def test_s3_a_port_that_is_gone_is_a_fault(servos, robot, monkeypatch):
         robot.write(command(robot, 0.0, 0.0, 0.0))
     with pytest.raises(RobotFault, match=r"5 commands in a row were lost.*'pan' \(servo 1\), joint 'lift' \(servo 2\), joint 'jaw'"):
         robot.write(command(robot, 0.0, 0.0, 0.0))
-    robot.stop()
+    with pytest.raises(RobotFault, match=r"'pan' .* 'lift' .* 'jaw' .* did not acknowledge the stop"):
+        robot.stop()
     monkeypatch.undo()
 
 
@@ -275,6 +314,56 @@ def test_a_stop_that_got_lost_is_sent_again(servos, robot):
     servos.deaf = 2
     robot.stop()
     assert servos.goals() == [2222, 2048, 2048]
+
+
+def test_servos_that_have_lost_their_torque_are_taken_hold_of_where_they_are(servos, robot):
+    robot.write(command(robot, 0.5, -0.25, 2.0))
+    robot.read()
+    for servo, tick in zip(IDS, (1900, 2222, 1700), strict=True):  # without power, the arm has dropped
+        servos.put(servo, FEETECH.torque, 0)
+        servos.put(servo, FEETECH.position, tick)
+    servos.written.clear()
+    robot.take_hold()
+    assert servos.written[:3] == [(1, 42, 1900), (2, 42, 2222), (7, 42, 1700)]
+    assert [servos.get(servo, FEETECH.torque) for servo in IDS] == [1, 1, 1]
+
+
+def test_a_servo_that_does_not_answer_is_not_taken_hold_of(servos, robot):
+    servos.put(1, FEETECH.torque, 0)
+    servos.spoil = lambda servo, packet: damaged(packet) if servo == 2 else packet
+    with pytest.raises(RobotFault, match=r"the servos cannot be made to hold: joint 'lift' \(servo 2\) gives no sound answer"):
+        robot.take_hold()
+    assert servos.get(1, FEETECH.torque) == 0
+
+
+def test_one_servo_that_fails_keeps_no_other_from_being_stopped(servos, robot):
+    servos.put(7, FEETECH.position, 1900)
+    robot.read()
+    robot.write(command(robot, 0.5, -0.25, 2.0))  # ahead of where it is
+    servos.put(1, FEETECH.position, 2100)
+    servos.spoil = lambda servo, packet: damaged(packet) if servo == 7 else packet
+    with pytest.raises(RobotFault, match=r"joint 'jaw' \(servo 7\) on .* did not acknowledge the stop and may still move") as caught:
+        robot.stop()
+    assert "pan" not in str(caught.value) and "lift" not in str(caught.value)
+    assert servos.goals() == [2100, 2048, 1900]
+    robot.write(command(robot, 0.5, -0.25, 2.0))
+    with pytest.raises(RobotFault, match=r"joint 'jaw' \(servo 7\) .* did not acknowledge the stop"):
+        robot.close()
+    assert servos.goals() == [2100, 2048, 1900]
+    servos.spoil = None
+    robot.connect()  # the port is free
+
+
+def test_a_bus_that_fails_is_stopped_before_anybody_looks_for_the_cause(servos, robot, monkeypatch):
+    robot.write(command(robot, 0.5, -0.25, 2.0))
+    told = []
+    monkeypatch.setattr(robot, "_fault", lambda what, lost: told.append(servos.goals()) or RobotFault(what))
+    servos.spoil = lambda servo, packet: damaged(packet) if servo == 2 else packet
+    for _ in range(4):
+        robot.read()
+    with pytest.raises(RobotFault):
+        robot.read()
+    assert told == [[2048, 2048, 2048]]
 
 
 def test_an_alarm_is_kept_until_it_is_over(servos, robot):
@@ -332,6 +421,26 @@ def test_a_servo_beyond_its_encoder_is_named(servos, spec):
     with pytest.raises(RobotFault, match=r"joint 'lift' \(servo 2\) .* reads tick -30, where its encoder has 0 to 4095"):
         ServoBusRobot(spec, servos.port, timeout=LONG).connect()
     assert servos.written == []
+
+
+@pytest.mark.parametrize(("low", "high"), [(2100, 3000), (1000, 2000)])
+def test_a_servo_outside_its_own_limits_is_named_and_nothing_is_switched_on(servos, spec, low, high):
+    servos.put(2, MIN_POSITION, low)
+    servos.put(2, MAX_POSITION, high)
+    with pytest.raises(
+        RobotFault, match=rf"joint 'lift' \(servo 2\) .* reads tick 2048, and its own limits are {low} to {high}: with torque"
+    ):
+        ServoBusRobot(spec, servos.port, timeout=LONG).connect()
+    assert servos.written == []
+
+
+def test_a_servo_within_its_own_limits_is_switched_on(servos, spec):
+    servos.put(2, MIN_POSITION, 2048)
+    servos.put(2, MAX_POSITION, 3000)
+    robot = ServoBusRobot(spec, servos.port, timeout=LONG)
+    robot.connect()
+    assert servos.get(2, FEETECH.torque) == 1
+    robot.close()
 
 
 def test_a_servo_that_is_missing_is_named_with_those_that_answer(spec):

@@ -1,12 +1,14 @@
 """Tests of ros_rl.nodes.messages: to a message and back changes no bit, and joints are mapped by name."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 pytest.importorskip("rclpy")
 
+from geometry_msgs.msg import Quaternion
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import Image, JointState
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
@@ -165,6 +167,19 @@ def test_bgr_images_and_padded_rows_are_read():
 def test_an_image_that_is_not_what_it_says_is_refused(change, message):
     with pytest.raises(UserError, match=message):
         messages.from_image(Image(**{"height": 2, "width": 3, "encoding": "rgb8", "step": 9, "data": b"\0" * 18} | change))
+
+
+@pytest.mark.parametrize(("covariance", "w"), [(-1.0, 1.0), (0.0, 0.0)])
+def test_an_imu_message_without_an_attitude_has_none(covariance, w):
+    message = messages.to_imu(MEASURED, "imu")
+    message.orientation = Quaternion(w=w)
+    message.orientation_covariance[0] = covariance
+    told = messages.from_imu(sent(message))
+    assert np.isnan(told["base_quat"]).all()
+    assert told["base_gyro"].tobytes() == MEASURED.base_gyro.tobytes()
+    passed_on = sent(messages.to_imu(replace(MEASURED, **told), "imu"))
+    assert (passed_on.orientation_covariance[0], passed_on.orientation.w) == (-1.0, 0.0)
+    assert np.isnan(messages.from_imu(passed_on)["base_quat"]).all()
 
 
 def test_simulator_state_comes_back_bit_for_bit():

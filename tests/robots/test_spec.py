@@ -275,6 +275,12 @@ def test_a_joint_with_a_servo_counts_as_its_servo_does_and_a_controller_speaks_s
             "jaw: {device_unit: degree, ",
             "9: joint 'jaw' has a servo, which counts in ticks: give device_unit: tick and ticks_per_turn",
         ),
+        (
+            "device_offset: 1024",
+            "device_offset: 1500",
+            "9: joint 'jaw' goes from tick 1500 to 4108, and its encoder counts from 0 to 4095; set the servo's homing_offset",
+        ),
+        ("device_offset: 2000", "device_offset: 1300", "8: joint 'lift' goes from tick -4 to 2604, and its encoder counts from 0"),
         ("command_mode: position", "command_mode: velocity", "4: joints with a servo take positions; command_mode is velocity"),
     ],
 )

@@ -1,5 +1,7 @@
 """Tests of ros_rl.nodes.safety_node with filter recovery: who acts in which tick, and what is said of it."""
 
+import json
+
 import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
@@ -7,12 +9,13 @@ from harness import value, watch
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Imu, JointState
+from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory
 
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.nodes.hardware_node import HardwareNode
-from ros_rl.nodes.messages import COMMAND_QOS, from_imu, from_time, to_imu, to_joint_state, to_trajectory
+from ros_rl.nodes.messages import CLAIM_QOS, COMMAND_QOS, from_imu, from_time, to_imu, to_joint_state, to_trajectory
 from ros_rl.nodes.safety_node import SafetyNode
 from ros_rl.policies.bundle import load_bundle
 from ros_rl.robots.spec import load_robot
@@ -87,7 +90,8 @@ class Bench:
         self._states = ros.probe.create_publisher(JointState, "joint_states", COMMAND_QOS)
         self._imu = ros.probe.create_publisher(Imu, "imu/data", COMMAND_QOS)
         self._actions = ros.probe.create_publisher(JointTrajectory, "policy/action", COMMAND_QOS)
-        ros.until(lambda: all(topic.get_subscription_count() for topic in (self._states, self._imu, self._actions)))
+        self._claims = ros.probe.create_publisher(String, "teleop/engaged", CLAIM_QOS)
+        ros.until(lambda: all(topic.get_subscription_count() for topic in (self._states, self._imu, self._actions, self._claims)))
 
     def look(self, stamp: float, tilt: float | None) -> None:
         """Shows the robot, without an attitude if there is no tilt, and waits until the node has seen it."""
@@ -118,6 +122,11 @@ class Bench:
         count = len(self.heard)
         self._actions.publish(to_trajectory(JointCommand(SPEC.joint_names, target, stamp, "test"), "position"))
         self._ros.until(lambda: len(self.heard) > count)
+
+    def claim(self, state: str) -> None:
+        """Says what a device does, and waits until the node has heard it."""
+        self._claims.publish(String(data=json.dumps({"device": "joy", "state": state})))
+        self._ros.until(lambda: self.node._takeover._claim == state)
 
     def sent(self, count: int) -> list[tuple[float, str]]:
         """Returns stamps and sources of all commands, once there are that many."""
@@ -151,10 +160,12 @@ def test_recovery_answers_at_once_and_the_action_for_that_state_is_dropped(ros):
     status = bench.status("the filter acts: ρ reached d = 0.2")
     assert (status.level, value(status, "mode"), value(status, "triggers")) == (DiagnosticStatus.WARN, "recovery", "1")
     assert float(value(status, "rho")) == pytest.approx(0.3 / 1.047, abs=1e-4)
+    bench.look(1.28, 0.3)
+    bench.act(1.28)
     bench.look(1.3, 0.0)  # the dwell time is over: the task policy is waited for
-    assert len(bench.sent(3)) == 3
+    assert bench.sent(4)[3:] == [(1.28, STAND)]
     bench.act(1.3)
-    assert bench.sent(4)[3:] == [(1.3, "test")]
+    assert bench.sent(5)[4:] == [(1.3, "test")]
     assert value(bench.status("active"), "mode") == "task"
 
 
@@ -179,6 +190,77 @@ def test_an_imu_that_is_silent_for_40_ms_and_one_that_is_no_number_bring_recover
     bench.look(1.26, 0.0)
     bench.act(1.26)
     assert bench.last(1.26) == "test"
+
+
+def test_a_robot_that_is_held_stays_so_while_a_person_has_it_and_when_it_is_handed_back(ros):
+    bench = Bench(ros, recovery_stuck_after="0.01")
+    bench.look(1.0, 0.0)
+    bench.act(1.0)
+    for stamp in (1.005, 1.01, 1.015):
+        bench.look(stamp, 1.2)
+    assert bench.last(1.015) == "recovery:stopped"
+    bench.claim("engaged")
+    bench.look(1.02, 1.2)
+    assert bench.last(1.02) == "recovery:stopped"
+    bench.claim("released")
+    bench.act(1.015)  # the policy's answers are a period late
+    bench.act(1.02)
+    bench.look(1.025, 1.2)
+    assert bench.last(1.025) == "recovery:stopped"
+    assert [command.header.frame_id for command in bench.commands][-3:] == ["recovery:stopped"] * 3
+    assert [stamp for stamp, _ in bench.sent(6)][-3:] == [1.015, 1.02, 1.025]
+    bench.look(0.5, 0.0)  # the robot's clock is set back, nobody has seen to it
+    assert bench.last(0.5) == "recovery:stopped"
+    bench.status("holds the robot: ρ did not come below")
+
+
+def test_nobody_acts_and_nothing_is_judged_before_the_policy_has_acted(ros):
+    bench = Bench(ros, recovery_stuck_after="0.01")
+    for stamp in (1.0, 1.005, 1.01, 1.015, 1.02):
+        bench.look(stamp, 1.2)  # it lies where somebody has laid it
+    for bench.clock in (1.05, 1.1):
+        bench.node._bridge()
+    bench.status("sends no command: no observation comes")
+    bench.look(1.105, 0.0)
+    bench.act(1.105)
+    assert bench.sent(1) == [(1.105, "test")]
+    assert (value(bench.status("active"), "triggers"), value(bench.status("active"), "falls")) == ("0", "0")
+
+
+def test_a_policy_that_has_died_does_not_get_the_robot_back_again_and_again(ros):
+    bench = Bench(ros)
+    bench.look(1.0, 0.0)
+    bench.act(1.0)
+    stamps = [round(1.001 + 0.005 * index, 3) for index in range(99)]
+    for stamp in stamps:
+        bench.look(stamp, 0.0)
+        bench.node._bridge()
+    began = next(stamp for stamp in stamps if stamp > 1.04)
+    assert bench.sent(1 + len(stamps) - stamps.index(began))[1:] == [(stamp, STAND) for stamp in stamps if stamp >= began]
+    status = bench.status("the filter acts: there is no action")
+    assert (value(status, "mode"), value(status, "triggers")) == ("recovery", "1")
+    bench.act(stamps[-1])  # it lives again
+    bench.look(1.5, 0.0)
+    bench.act(1.5)
+    assert bench.last(1.5) == "test"
+
+
+def test_a_robot_that_is_held_is_said_to_be_while_no_observation_comes(ros):
+    bench = Bench(ros, recovery_stuck_after="0.01")
+    bench.look(1.0, 0.0)
+    bench.act(1.0)
+    for stamp in (1.005, 1.01, 1.015):
+        bench.look(stamp, 1.2)
+    bench.status("holds the robot: ρ did not come below")
+    count = len(bench.statuses)
+    bench.clock = 1.06
+    bench.node._bridge()
+    ros.until(lambda: len(bench.statuses) > count + 1)
+    status = bench.status("holds the robot: ρ did not come below")
+    assert (status.level, value(status, "mode")) == (DiagnosticStatus.ERROR, "stopped")
+    bench.clock = 1.3
+    bench.node._bridge()
+    assert bench.status("sends no command: no observation comes; it held the robot: ρ did not").level == DiagnosticStatus.ERROR
 
 
 def test_a_joint_state_before_its_attitude_waits_for_it(ros):
@@ -213,15 +295,17 @@ def test_without_observations_or_actions_for_40_ms_the_recovery_policy_acts(ros)
     bench.node._bridge()
     assert bench.sent(2) == [(1.0, "test"), (1.0, "safety")]
     bench.status("sends no command: no observation comes")
-    bench.look(1.3, 0.0)
+    bench.look(1.3, 0.0)  # the policy has yet to show that it acts
     bench.act(1.3)
-    assert bench.sent(3)[2:] == [(1.3, "test")]
-    bench.look(1.345, 0.0)
+    bench.look(1.305, 0.0)
+    bench.act(1.305)
+    assert bench.sent(4)[2:] == [(1.3, STAND), (1.305, "test")]
+    bench.look(1.35, 0.0)
     bench.node._bridge()
-    assert bench.sent(4)[3:] == [(1.345, STAND)]
-    bench.look(1.35, 0.0)  # recovery has begun, and lasts
     assert bench.sent(5)[4:] == [(1.35, STAND)]
-    assert value(bench.status("the safe action acts: no action comes"), "mode") == "recovery"
+    bench.look(1.355, 0.0)  # recovery has begun, and lasts
+    assert bench.sent(6)[5:] == [(1.355, STAND)]
+    assert value(bench.status("the filter acts: there is no action"), "mode") == "recovery"
 
 
 def test_the_region_is_set_by_parameters_while_the_node_runs_never_wider_than_the_bundles(ros):
@@ -252,6 +336,7 @@ def test_the_region_is_set_by_parameters_while_the_node_runs_never_wider_than_th
         ({"recovery": "quadruped_trot"}, "bundle 'quadruped_trot' says no region"),
         ({"recovery_d": 0.3}, "d may be at most 0.2"),
         ({"recovery_drop_limit": 0.2}, "drop_limit may be at most 0.15"),
+        ({"recovery_imu_timeout": 0.009}, "recovery_imu_timeout must be at least two control periods, 0.01 s at 200 Hz, got 0.009"),
     ],
 )
 def test_a_recovery_policy_that_does_not_fit_keeps_the_node_from_starting(ros, arguments, message):

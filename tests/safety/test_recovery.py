@@ -79,11 +79,23 @@ def test_the_same_state_again_changes_nothing_but_what_its_action_does():
     assert switch.update(0.0, math.nan) == switch.update(0.0, math.nan) == "recovery"  # no time has passed
 
 
-def test_time_that_jumps_back_begins_anew_and_counts_go_on():
+def test_a_clock_that_is_set_back_takes_nothing_from_what_has_lasted():
+    switch = RecoverySwitch(0.4, SETTINGS)
+    stamps = [5.0 + 0.01 * index for index in range(30)] + [1.0 + 0.01 * index for index in range(40)]
+    found = [switch.update(stamp, 0.5) for stamp in stamps]
+    assert found == ["recovery"] * 51 + ["stopped"] * 19
+    assert switch.update(0.0, 0.1) == "stopped"
+    blind = RecoverySwitch(0.4, SETTINGS)
+    assert [blind.update(stamp, math.nan) for stamp in (5.0, 5.03, 1.0, 1.01)] == ["recovery"] * 4
+    assert blind.update(1.021, math.nan) == "stopped"
+
+
+def test_a_reset_begins_anew_and_counts_go_on():
     switch = RecoverySwitch(0.4, SETTINGS)
     for index in range(60):
         switch.update(5.0 + 0.01 * index, 1.2)
     assert (switch.mode, switch.triggers, switch.falls, switch.time) == ("stopped", 1, 1, pytest.approx(0.5))
+    switch.reset()
     assert switch.update(0.0, 0.1) == "task"
     assert switch.update(0.01, 0.5) == "recovery"
     assert switch.update(0.03, 0.5) == "recovery"
@@ -161,6 +173,18 @@ def test_an_answer_is_urgent_where_the_action_does_not_matter(recovery):
     assert recovery.filter(seen(0.0, 0.5), None)[1].values["triggers"] == 2  # each state counts once
 
 
+def test_a_policy_that_acts_no_more_does_not_get_the_robot_back(recovery):
+    stage = SafetyStage(SPEC, recovery)
+    stage.apply(seen(0.0, 0.1), JointCommand(SPEC.joint_names, TASK, 0.0, "task"))
+    assert not stage.urgent(seen(0.005, 0.1), acting=False)  # it is waited for
+    stage.safe(seen(0.005, 0.1), 0.005, "no action comes")
+    stamps = [0.01 + 0.005 * index for index in range(200)]
+    assert all(stage.urgent(seen(stamp, 0.1), acting=False) for stamp in stamps)
+    _, report = stage.safe(seen(stamps[-1], 0.1), stamps[-1], "no action comes")
+    assert report.values["triggers"] == 1
+    assert not stage.urgent(seen(1.02, 0.1))
+
+
 def test_a_robot_that_is_stuck_is_held_where_it_is_until_the_filter_is_reset(recovery):
     for index in range(120):
         joints = SPEC.home + 0.001 * index
@@ -172,6 +196,34 @@ def test_a_robot_that_is_stuck_is_held_where_it_is_until_the_filter_is_reset(rec
     recovery.reset()
     given, report = recovery.filter(seen(0.6, 0.1), TASK)
     assert given is TASK and report.values["triggers"] == 1
+
+
+def stopped(stage: SafetyStage, tilt: float = 0.5) -> float:
+    """Has the filter stop a robot that does not come up, and returns the stamp of the last observation."""
+    for index in range(120):
+        command, report = stage.apply(seen(0.005 * index, tilt), JointCommand(SPEC.joint_names, TASK, 0.005 * index, "task"))
+    assert report.fault and command.source == "recovery:stopped"
+    return 0.005 * index
+
+
+def test_an_action_that_answers_an_older_observation_does_not_free_a_robot_that_is_held(recovery):
+    stage = SafetyStage(SPEC, recovery)
+    last = stopped(stage)
+    for source in ("task", "teleop:joy"):
+        command, report = stage.apply(seen(last, 0.1), JointCommand(SPEC.joint_names, TASK, last - 0.005, source))
+        assert (command.source, bool(report.fault)) == ("recovery:stopped", True)
+    command, report = stage.apply(seen(last, 0.1), JointCommand(SPEC.joint_names, np.full(12, np.nan), last - 0.01, "task"))
+    assert (command.source, bool(report.fault)) == ("recovery:stopped", True)
+
+
+def test_time_that_jumps_back_frees_a_simulated_robot_and_not_one_whose_clock_is_set_back(recovery):
+    for episodes, source in ((True, "task"), (False, "recovery:stopped")):
+        stage = SafetyStage(SPEC, recovery, episodes)
+        stage.reset()
+        stopped(stage)
+        command, _ = stage.apply(seen(0.0, 0.1), JointCommand(SPEC.joint_names, TASK, 0.0, "task"))
+        assert command.source == source
+        assert stage.urgent(seen(0.005, 0.1)) == (not episodes)
 
 
 @pytest.mark.parametrize("lost", [None, math.nan])

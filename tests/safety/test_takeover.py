@@ -489,6 +489,18 @@ def test_the_same_observation_again_gets_the_same_answer():
     assert loop.takeover.hand_back(JointCommand(ARM.joint_names, loop.policy, loop.time, "policy")) is None
 
 
+def test_an_action_that_a_recovery_policy_has_forestalled_does_not_count():
+    loop = Loop()
+    loop.run(3)
+    loop.claim("engaged")
+    loop.tick(ARM.home[:COUNT] + AWAY)
+    loop.takeover.sent(JointCommand(ARM.joint_names, loop.position[:COUNT], loop.time, "recovery:stopped"))
+    loop.claim("released")
+    for late in (0.0, ARM.period):
+        assert loop.takeover.hand_back(JointCommand(ARM.joint_names, loop.policy, loop.time - late, "policy")) is None
+    assert loop.takeover.hand_back(JointCommand(ARM.joint_names, loop.policy, loop.time + ARM.period, "policy")) is not None
+
+
 def test_an_action_of_another_time_does_not_keep_the_hand_back_from_ending():
     loop = Loop()
     loop.claim("engaged")

@@ -54,9 +54,9 @@ _LATE = NANOSECONDS // 2  # ns that a joint state of a real robot may be older t
 _PREROLL = 30 * NANOSECONDS, 100_000_000  # ns of the robot's time, and bytes: in lock-step seconds pass before word of an episode comes
 _LATEST = 2.0  # s for which word of an episode waits for what was sent before
 _EVERY_PERIOD = ("joint_states", "joint_command")  # what comes in every control period, whoever commands
-_SERVICES = {"start": "start", "stop": "", "success": "success", "failure": "failure", "discard": "discarded"}  # and the words they say
+_SERVICES = {"start": "start", "stop": "stopped", "success": "success", "failure": "failure", "discard": "discarded"}  # and their words
 _BEGINS = ("start", "running")
-_ENDS = ("", "discarded", *OUTCOMES)
+_ENDS = ("stopped", "discarded", *OUTCOMES)
 
 
 @dataclass(frozen=True)
@@ -331,7 +331,7 @@ class RecorderNode(StackNode):
         elif word.state == "discarded":
             self._recorder.discard()
         elif word.state in _ENDS:
-            self._recorder.stop(word.state)
+            self._recorder.stop(word.state if word.state in OUTCOMES else "")
 
     def _over(self) -> bool:
         """Whether the episode that a word begins has ended as well: one from before this node listened, of which nothing is known."""

@@ -220,6 +220,7 @@ def test_the_end_of_an_episode_by_a_person_waits_for_what_was_sent_before(ros, t
         (["discarded"], 0, 1, None),
         (["discarded", "running", "success"], 0, 1, None),
         (["timeout", "finished"], 1, 0, "timeout"),
+        (["", "finished", "failure"], 1, 0, "failure"),  # the first says nothing
     ],
 )
 def test_words_that_still_wait_when_the_recorder_ends_are_taken_in_their_order(told, monkeypatch, words, kept, discarded, outcome):

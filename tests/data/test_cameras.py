@@ -12,8 +12,10 @@ def test_the_cameras_of_robot_and_scene_are_those_that_the_simulation_renders():
     spec = load_robot("arm")
     cameras = recorded_cameras(spec, "tabletop")
     assert [camera.name for camera in cameras] == ["wrist", "front", "overhead"]
-    assert {camera.name: camera for camera in cameras} == build(spec, "tabletop").cameras
-    assert recorded_cameras(spec, None) == list(spec.cameras)
+    rendered = build(spec, "tabletop").cameras
+    assert {camera.name: camera for camera in cameras} == {name: camera for name, camera in rendered.items() if not camera.optional}
+    assert [camera.name for camera in recorded_cameras(spec, None)] == ["wrist"]
+    assert recorded_cameras(spec, None, ["hand"]) == [rendered["hand"]]  # optional: where it is named
     assert [camera.name for camera in recorded_cameras(spec, "tabletop", ["overhead"])] == ["overhead"]
     assert recorded_cameras(spec, "tabletop", []) == []
 
@@ -27,7 +29,7 @@ def test_a_camera_of_another_size_keeps_it(tmp_path):
 
 @pytest.mark.parametrize(
     ("scene", "message"),
-    [("tabletop", r"unknown camera of arm in tabletop 'nose' \(known: front"), (None, r"unknown camera of arm 'nose' \(known: wrist\)")],
+    [("tabletop", r"unknown camera of arm in tabletop 'nose' \(known: front, hand"), (None, r"unknown camera of arm 'nose' \(known: hand, wrist\)")],
 )
 def test_an_unknown_camera_is_refused(scene, message):
     with pytest.raises(UserError, match=message):

@@ -23,6 +23,7 @@ from ros_rl.sim.fall_env import FallEnv
 
 STRENGTHS = {"strong": 0.02, "weak": 0.5}  # price of actions, c_u
 EPISODE = 60  # steps in which a recovery should be done
+HELD_OUT = 200  # snapshots that are not trained on
 _CALM = 0.8  # share of d below which a state counts as recovered
 _WORST = 0.95  # ρ of the snapshots nearest to a fall
 
@@ -101,7 +102,7 @@ def collect_snapshots(environment: FallEnv, count: int, region: float, seed: int
 def start_from(environment: FallEnv, copies: np.ndarray, states: np.ndarray) -> np.ndarray:
     """Starts episodes of some copies in simulation states, (k, nstate); returns the observations of all, (n, o)."""
     environment.reset(options={"reset_mask": np.isin(np.arange(environment.num_envs), copies)})
-    environment.copies.restore(states, copies)
+    environment.resume(copies, states)
     return np.asarray(environment.observe())
 
 
@@ -125,6 +126,7 @@ def train_recovery(
     args: RecoveryArgs,
     seed: int,
     progress: Callable[[int], object] = lambda steps: None,
+    states: np.ndarray | None = None,
 ) -> tuple[list[RecoveryPolicy], np.ndarray]:
     """Trains one policy for each price of actions, side by side.
 
@@ -134,12 +136,14 @@ def train_recovery(
         args: settings.
         seed: of snapshots and training.
         progress: called with the number of steps that each policy has just done.
+        states: snapshots to start from and, the last 200, to hold out; None: those of `collect_snapshots`.
 
     Returns:
         the policies, and 200 snapshots that they have not seen, for `rescue_rate`.
     """
-    states = collect_snapshots(make(64), args.snapshots + 200, args.region, seed)
-    states, held_out = states[: args.snapshots], states[args.snapshots :]
+    if states is None:
+        states = collect_snapshots(make(64), args.snapshots + HELD_OUT, args.region, seed)
+    states, held_out = states[:-HELD_OUT], states[-HELD_OUT:]
     runs, copies = len(prices), args.copies
     environment, streams = make(runs * copies), Streams([[seed, run] for run in range(runs)])
     draw, everyone = np.random.default_rng(seed), np.arange(runs * copies)

@@ -4,16 +4,20 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tqdm import tqdm
 
 from ros_rl.errors import UserError, unknown
 from ros_rl.nodes.environment import isolate
 from ros_rl.paths import write_atomically
+
+if TYPE_CHECKING:
+    from ros_rl.sim.film import Take
 
 
 @dataclass
@@ -270,6 +274,85 @@ class BenchCrash:
 
 
 @dataclass
+class BenchWalk:
+    """Runs a walking robot's graph in real time, tells it random velocities and pushes it; counts falls, how far velocities are off,
+    missed deadlines, and the share of a core that each process takes.
+    """
+
+    minutes: float = 10.0
+    """How long, min."""
+    robot: str = "quadruped"
+    """quadruped, go1 or go2."""
+    policy: str = "quadruped_walk"
+    """Policy bundle, by name or path; it reads the command."""
+    filter: Literal["none", "recovery"] = "none"
+    """What keeps the robot safe before the guard."""
+    recovery: str = "quadruped_stand"
+    """Bundle of the recovery policy of filter recovery."""
+    push_every: float = 10.0
+    """Mean time between pushes, s; 0: none."""
+    push_speed: float = 0.5
+    """By which a push changes the velocity, m/s."""
+    seed: int = 0
+    """Of commands and pushes."""
+    json: bool = False
+    """Print JSON."""
+    out: Path | None = None
+    """File to write the figures to, as JSON."""
+    film: Path | None = None
+    """MP4 file to film the first minute to."""
+
+    def run(self) -> int:
+        """Returns 0."""
+        from ros_rl.nodes.bench_walk import Script, measure
+
+        if not (0 < self.minutes <= 600 and self.seed >= 0):
+            raise UserError(f"--minutes must be above 0 and at most 600, --seed not negative, got {self.minutes:g} and {self.seed}")
+        if not (0 <= self.push_every <= 3600 and 0 <= self.push_speed <= 10):
+            raise UserError(
+                f"--push-every must be from 0 to 3600 s and --push-speed from 0 to 10 m/s, got {self.push_every:g} and {self.push_speed:g}"
+            )
+        for name, path in (("--out", self.out), ("--film", self.film)):
+            if path is not None:
+                _check_writable(path, name)
+        isolate()
+        script = Script(self.push_every, self.push_speed, self.seed)
+        with tqdm(total=round(60 * self.minutes), unit="s", disable=None) as bar:
+            result, takes = measure(
+                *(self.robot, self.policy, self.filter, self.recovery),
+                *(60 * self.minutes, script, self.film is not None),
+                lambda now: bar.update(now - bar.n),
+            )
+        result |= {"push_speed": self.push_speed, "seed": self.seed}
+        if self.film is not None:
+            self._write_film(self.film, result["robot"], takes)
+        if self.out is not None:
+            write_atomically(self.out, (json.dumps(result, indent=1) + "\n").encode())
+        if self.json:
+            print(json.dumps(result))
+            return 0
+        print(f"{result['falls']} falls and {result['pushes']} pushes of {self.push_speed:g} m/s in {result['walked']:.0f} s")
+        if result["commands"]:
+            share = f" ({result['linear_error_share']:.0%})" if result["linear_error_share"] is not None else ""
+            off = f"off by {result['linear_error']:.3f} m/s{share} and {result['turn_error']:.3f} rad/s"
+            print(f"velocities of {result['commands']} commands are {off} in the mean")
+        print("share of a core:", ", ".join(f"{name} {share:.2f}" for name, share in result["cpu"].items()))
+        print(f"control at {result['rate']:g} Hz: {result['overruns']} of {result['ticks']} deadlines missed")
+        return 0
+
+    def _write_film(self, path: Path, robot: str, takes: "Sequence[Take]") -> None:
+        from ros_rl.nodes.bench_walk import FRAME_RATE
+        from ros_rl.robots.spec import load_robot
+        from ros_rl.sim.build import build
+        from ros_rl.sim.film import Film
+
+        camera = Film(build(load_robot(robot), "floor"), "follow")
+        with tqdm(total=sum(len(take.moments) for take in takes), desc="rendering", unit="frame", disable=None) as bar:
+            camera.write_video(path, takes, FRAME_RATE, lambda: bar.update())
+        camera.close()
+
+
+@dataclass
 class BenchRecord:
     """Runs a robot's graph in real time, with two cameras that send test pictures of 640×480, records them, and counts what is asked
     for, delivered and lost, the share of a core that each process takes, and the longest time between two measurements.
@@ -416,13 +499,13 @@ def _measured(out: Path, like: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _check_writable(out: Path) -> None:
+def _check_writable(out: Path, option: str = "--out") -> None:
     """Makes the folder of a file and refuses a place where none can be written, before minutes of measuring are lost."""
     if out.is_dir():
-        raise UserError(f"--out {out} is a folder, it must be a file")
+        raise UserError(f"{option} {out} is a folder, it must be a file")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--out {out}: its folder cannot be made ({error.strerror})") from None
+        raise UserError(f"{option} {out}: its folder cannot be made ({error.strerror})") from None
     if not os.access(out.parent, os.W_OK):
-        raise UserError(f"--out {out}: its folder cannot be written to")
+        raise UserError(f"{option} {out}: its folder cannot be written to")

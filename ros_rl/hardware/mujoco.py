@@ -7,7 +7,7 @@ from pathlib import Path
 import mujoco
 import numpy as np
 
-from ros_rl.errors import RobotFault, unknown
+from ros_rl.errors import RobotFault, UserError, unknown
 from ros_rl.hardware.interface import JointCommand, Observation, quantise
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim import divergence
@@ -113,6 +113,19 @@ class MujocoRobot:
     def stop(self) -> None:
         """Makes the measured position the target; in other modes than position, commands `hold`."""
         self.data.ctrl[self.model.actuators] = self.spec.rest(measured_positions(self.model, self.data.qpos))
+        mujoco.mj_forward(self.model.mj, self.data)
+
+    def push(self, velocity: np.ndarray) -> None:
+        """Changes the velocity of the floating base in the world by (3,), m/s, as a blow does.
+
+        Raises:
+            UserError: the base does not float, or the change is not finite.
+        """
+        if self.model.base_joint is None:
+            raise UserError(f"robot '{self.spec.name}' stands on a fixed base and cannot be pushed")
+        if not np.isfinite(velocity).all():
+            raise UserError(f"a push changes a velocity by finite numbers, got {np.asarray(velocity).tolist()}")
+        self.data.qvel[self.model.free_qvel(self.model.base_joint)][:3] += velocity
         mujoco.mj_forward(self.model.mj, self.data)
 
     def close(self) -> None:

@@ -24,9 +24,9 @@ from ros_rl.sim.fall_env import FallEnv
 
 STRENGTHS = {"strong": 0.02, "weak": 0.5}  # price of actions, c_u
 EPISODE = 60  # steps in which a recovery should be done
+HELD_OUT = 200  # snapshots that are not trained on
 _CALM = 0.8  # share of d below which a state counts as recovered
 _WORST = 0.95  # ρ of the snapshots nearest to a fall
-_HELD_OUT = 200  # snapshots
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def collect_snapshots(environment: FallEnv, count: int, region: float, seed: int
 def snapshots(make: Callable[[int], FallEnv], args: RecoveryArgs, seed: int) -> tuple[np.ndarray, np.ndarray, Spent]:
     """Returns the states to train from, 200 held out, and what they cost together."""
     environment = make(64)
-    states, spent = collect_snapshots(environment, args.snapshots + _HELD_OUT, args.region, seed)
+    states, spent = collect_snapshots(environment, args.snapshots + HELD_OUT, args.region, seed)
     environment.close()
     return states[: args.snapshots], states[args.snapshots :], spent
 
@@ -153,7 +153,7 @@ def snapshots(make: Callable[[int], FallEnv], args: RecoveryArgs, seed: int) -> 
 def start_from(environment: FallEnv, copies: np.ndarray, states: np.ndarray) -> np.ndarray:
     """Starts episodes of some copies in simulation states, (k, nstate); returns the observations of all, (n, o)."""
     environment.reset(options={"reset_mask": np.isin(np.arange(environment.num_envs), copies)})
-    environment.copies.restore(states, copies)
+    environment.resume(copies, states)
     return np.asarray(environment.observe())
 
 
@@ -177,6 +177,7 @@ def train_recovery(
     args: RecoveryArgs,
     seed: int,
     progress: Callable[[int], object] = lambda steps: None,
+    states: np.ndarray | None = None,
 ) -> Trained:
     """Trains one policy for each price of actions, side by side.
 
@@ -186,8 +187,12 @@ def train_recovery(
         args: settings.
         seed: of snapshots and training.
         progress: called with the number of steps that each policy has just done.
+        states: snapshots to start from and, the last 200, to hold out, whose cost is not counted; None: those of `snapshots`.
     """
-    states, held_out, collecting = snapshots(make, args, seed)
+    if states is None:
+        states, held_out, collecting = snapshots(make, args, seed)
+    else:
+        states, held_out, collecting = states[:-HELD_OUT], states[-HELD_OUT:], Spent(0, 0)
     runs, copies = len(prices), args.copies
     environment, streams = make(runs * copies), Streams([[seed, run] for run in range(runs)])
     draw, everyone = np.random.default_rng(seed), np.arange(runs * copies)

@@ -143,6 +143,7 @@ def bundled(tensors: dict[str, np.ndarray], training: dict[str, str]) -> Bundle:
     joints = (len(robot.joints),)
     keys = {"base_quat": (4,), "base_gyro": (3,), "joint_position": joints, "joint_velocity": joints, "command": (3,)}
     settings, own = contents_of(walk())
+    settings["symmetric"] = True
     spec = PolicySpec(
         robot.name,
         robot.joint_names,

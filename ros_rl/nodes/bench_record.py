@@ -19,12 +19,10 @@ from typing import Any
 
 import numpy as np
 import rclpy
-from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import String
-from std_srvs.srv import Trigger
 
 from ros_rl.bringup import BRINGUPS, Graph, NodeDescription, bringup_for, environment, graph
 from ros_rl.data.cameras import recorded_cameras
@@ -35,76 +33,27 @@ from ros_rl.nodes.base import start_ros
 from ros_rl.nodes.environment import LAUNCHER
 from ros_rl.nodes.launcher import SILENCE, GraphProcesses
 from ros_rl.nodes.messages import COMMAND_QOS, IMAGE_STREAM_QOS, TASK_STATE_QOS, from_time, to_image, to_time
+from ros_rl.nodes.watcher import Load, Watcher
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.task import load_task
 
 _SETTLE = 2.0  # s before the recording begins: discovery, first inference
 _PICTURES = 16  # different ones, in turn
-_MOMENT = 0.1  # s
 _PATIENCE = 4.0  # s that the cameras have to end
 _WRITES = 600.0  # s that the episode may take to be written
 
 
-class Watcher(Node):
-    """Follows the recorder and the counts of the hardware node, and calls the recorder's services.
-
-    Attributes:
-        check: called while something is waited for; raises what speaks against it.
-    """
+class _RecorderWatcher(Watcher):
+    """Follows the recorder, too."""
 
     def __init__(self, namespace: str):
-        """Opens topics and services."""
-        super().__init__("bench_record", namespace=namespace)
+        """Opens the topics."""
+        super().__init__("bench_record", namespace)
         self.recorder: dict[str, Any] = {}
-        self.counts: dict[str, int] = {}
-        self.check: Callable[[], None] = lambda: None
-        self.executor_ = SingleThreadedExecutor()
-        self.executor_.add_node(self)
         self.create_subscription(String, "recorder/status", self._on_status, TASK_STATE_QOS)
-        self.create_subscription(DiagnosticArray, "diagnostics", self._on_diagnostics, 10)
-
-    def until(self, condition: Callable[[], object], patience: float, what: str) -> None:
-        """Waits for a condition.
-
-        Raises:
-            RobotFault: in vain, or the graph has ended.
-        """
-        deadline = time.monotonic() + patience
-        while not condition():
-            if time.monotonic() > deadline:
-                raise RobotFault(f"waited {patience:g} s in vain for {what}")
-            self.wait()
-
-    def wait(self) -> None:
-        """Hears what comes next, for a moment at most.
-
-        Raises:
-            RobotFault: the graph has ended.
-        """
-        self.executor_.spin_once(timeout_sec=_MOMENT)
-        self.check()
-
-    def call(self, service: str) -> None:
-        """Calls a service without arguments.
-
-        Raises:
-            RobotFault: it refuses.
-        """
-        client = self.create_client(Trigger, service)
-        self.until(client.service_is_ready, SILENCE, service)
-        answer = client.call_async(Trigger.Request())
-        self.until(answer.done, SILENCE, service)
-        if not answer.result().success:
-            raise RobotFault(f"{service}: {answer.result().message}")
 
     def _on_status(self, message: String) -> None:
         self.recorder = json.loads(message.data)
-
-    def _on_diagnostics(self, message: DiagnosticArray) -> None:
-        for status in message.status:
-            values = {entry.key: entry.value for entry in status.values}
-            if "overruns" in values:
-                self.counts = {key: int(values[key]) for key in ("ticks", "overruns")}
 
 
 def measure(name: str, seconds: float, fps: int, folder: Path, progress: Callable[[float], object]) -> dict[str, Any]:
@@ -127,7 +76,7 @@ def measure(name: str, seconds: float, fps: int, folder: Path, progress: Callabl
     """
     described, cameras = _graph(name, fps, folder)
     start_ros()
-    watcher = Watcher(described.namespace)
+    watcher = _RecorderWatcher(described.namespace)
     source = [sys.executable, "-m", "ros_rl.nodes.bench_record", described.namespace, str(fps), *cameras]
     try:
         # The cameras are a process that publishes images, as the hardware node is where it renders them.
@@ -145,8 +94,7 @@ def measure(name: str, seconds: float, fps: int, folder: Path, progress: Callabl
             finally:
                 _end(pictures)
     finally:
-        watcher.executor_.shutdown(timeout_sec=1.0)
-        watcher.destroy_node()
+        watcher.close()
         rclpy.shutdown()
     (episode,) = Dataset.open(folder).episodes
     for key, found in episode.recording["sources"].items():
@@ -190,34 +138,19 @@ def _graph(name: str, fps: int, folder: Path) -> tuple[Graph, tuple[str, ...]]:
     return replace(described, nodes=nodes), cameras
 
 
-def _record(watcher: Watcher, processes: dict[str, int], seconds: float, progress: Callable[[float], object]) -> dict[str, Any]:
+def _record(watcher: _RecorderWatcher, processes: dict[str, int], seconds: float, progress: Callable[[float], object]) -> dict[str, Any]:
     watcher.call("recorder/start")
-    counts, busy, began = dict(watcher.counts), _cpu(processes), time.monotonic()
+    load, began = Load(watcher, processes), time.monotonic()
     while (now := time.monotonic() - began) < seconds:
         watcher.wait()
         progress(round(now, 1))
-    span, after, ended = time.monotonic() - began, _cpu(processes), dict(watcher.counts)
+    figures = load.figures()
     watcher.call("recorder/stop")
     stopped = time.monotonic()
     watcher.until(lambda: watcher.recorder.get("committed") or watcher.recorder.get("problem"), _WRITES, "the episode to be written")
     if watcher.recorder["problem"]:
         raise RobotFault(watcher.recorder["problem"])
-    return {
-        "sources": {},
-        "cpu": {key: round((after[key] - busy[key]) / span, 3) for key in processes},
-        "ticks": ended["ticks"] - counts["ticks"],
-        "overruns": ended["overruns"] - counts["overruns"],
-        "commit_seconds": round(time.monotonic() - stopped, 2),
-    }
-
-
-def _cpu(processes: dict[str, int]) -> dict[str, float]:
-    """Returns the processor time that each process has taken, s."""
-    found = {}
-    for name, number in processes.items():
-        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
-        found[name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return found
+    return {"sources": {}, **figures, "commit_seconds": round(time.monotonic() - stopped, 2)}
 
 
 class _RobotClock:

@@ -5,6 +5,8 @@ import time
 from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Any
 
+import numpy as np
+from geometry_msgs.msg import Vector3
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from rclpy.timer import Timer
 from std_srvs.srv import SetBool, Trigger
@@ -26,8 +28,6 @@ from ros_rl.robots.spec import Camera, load_robot
 from ros_rl.sim.task import Task, load_task
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ros_rl.hardware.mujoco import MujocoRobot
     from ros_rl.sim.viewer import Viewer
 
@@ -167,7 +167,7 @@ class HardwareNode(StackNode):
 
         check_display()
 
-        def state() -> "np.ndarray":
+        def state() -> np.ndarray:
             with self._lock:
                 return simulation.snapshot().physics
 
@@ -226,6 +226,8 @@ class HardwareNode(StackNode):
         if simulated:
             self.create_service(Trigger, "sim/reset", self._on_reset, callback_group=services)
             self.create_service(SetBool, "sim/pause", self._on_pause, callback_group=services)
+            if self._spec.floating_base:
+                self.create_subscription(Vector3, "sim/push", self._on_push, 10)
 
     def _publish(self) -> None:
         """Publishes the newest observation."""
@@ -249,6 +251,12 @@ class HardwareNode(StackNode):
             elif not self._halted:
                 self._patience = REPEAT_AFTER
                 self._tick(command)
+
+    def _on_push(self, message: Vector3) -> None:
+        """Changes the velocity of the simulated base; the next observation tells."""
+        with self._lock:
+            assert self._simulation is not None
+            self._simulation.push(np.array([message.x, message.y, message.z]))
 
     # --- control loop ---
 

@@ -15,7 +15,7 @@ from ros_rl.policies.observation import ObservationBuilder
 from ros_rl.policies.scripted.contents import parameters, tensor
 from ros_rl.robots.spec import RobotSpec
 from ros_rl.robots.trot import Gait
-from ros_rl.robots.walking import OBSERVATIONS, Walk, Walker
+from ros_rl.robots.walking import OBSERVATIONS, Mirror, Walk, Walker
 
 _CUT = 10.0  # standard deviations that a normalised observation is cut to
 _GAIT = ("stance", "phase")
@@ -24,7 +24,7 @@ _LIMITS = ("velocity_limit", "acceleration_limit")
 
 @pydantic.dataclasses.dataclass(config=STRICT)
 class Parameters:
-    """Settings of `QuadrupedWalk`, see `ros_rl.robots.walking.Walk` and `ros_rl.robots.trot.Gait`."""
+    """Settings of `QuadrupedWalk`, see `Correction` for `symmetric`, `ros_rl.robots.walking.Walk` and `ros_rl.robots.trot.Gait`."""
 
     frequency: Positive
     duty: Annotated[float, pydantic.Field(ge=0.5, lt=1.0)]
@@ -33,24 +33,41 @@ class Parameters:
     rate: Positive
     correction: Positive
     settle: Positive
+    symmetric: bool = False
 
 
 class Correction:
-    """From what the walker sees to the action: a perceptron with tanh between its layers, on normalised observations."""
+    """From what the walker sees to the action: a perceptron with tanh between its layers, on normalised observations.
 
-    def __init__(self, weights: Sequence[np.ndarray], biases: Sequence[np.ndarray], mean: np.ndarray, variance: np.ndarray):
+    With a mirror, the action is the mean of that and of what it does in the mirror, seen in the mirror: left and right are then alike.
+    """
+
+    def __init__(
+        self,
+        weights: Sequence[np.ndarray],
+        biases: Sequence[np.ndarray],
+        mean: np.ndarray,
+        variance: np.ndarray,
+        mirror: Mirror | None = None,
+    ):
         """
         Args:
             weights: of each layer, float32 (inputs, outputs).
             biases: of each layer, float32 (outputs,).
             mean: of the observations, (o,).
             variance: of the observations, (o,).
+            mirror: None: the perceptron's action is taken as it is.
         """
         self._layers = list(zip(weights, biases, strict=True))
-        self._mean, self._spread = mean, np.sqrt(variance + 1e-8)
+        self._mean, self._spread, self._mirror = mean, np.sqrt(variance + 1e-8), mirror
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         """Returns actions within ±1, (k, m), of observations (k, o)."""
+        if self._mirror is None:
+            return self._act(observation)
+        return 0.5 * (self._act(observation) + self._mirror.action(self._act(self._mirror.observation(observation))))
+
+    def _act(self, observation: np.ndarray) -> np.ndarray:
         values = np.clip((observation - self._mean) / self._spread, -_CUT, _CUT).astype(np.float32)
         for layer, (weight, bias) in enumerate(self._layers):
             values = values @ weight + bias
@@ -140,5 +157,20 @@ def correction_in(bundle: Bundle) -> Correction:
         widths.append(shape[1])
     if widths[-1] != len(bundle.spec.joint_names):
         raise UserError(f"bundle '{bundle.name}': its network has {widths[-1]} outputs for {len(bundle.spec.joint_names)} joints")
-    moments = (tensor(bundle, name, (OBSERVATIONS,)) for name in ("mean", "variance"))
-    return Correction(weights, biases, *moments)
+    mean, variance = (tensor(bundle, name, (OBSERVATIONS,)) for name in ("mean", "variance"))
+    return Correction(weights, biases, mean, variance, Mirror(bundle.spec.joint_names) if _symmetric(bundle) else None)
+
+
+def _symmetric(bundle: Bundle) -> bool:
+    """Returns whether left and right are to be made alike.
+
+    Raises:
+        UserError: they are, and the trot is not its own mirror image half a stride later.
+    """
+    if not parameters(bundle, Parameters).symmetric:
+        return False
+    gait, other = walk_in(bundle).gait, [1, 0, 3, 2]  # in the order of LEGS
+    late = np.abs((gait.phase[other] - gait.phase) % 1.0 - 0.5).max()
+    if late > 1e-9 or np.abs(gait.stance[other] * [1.0, -1.0, 1.0] - gait.stance).max() > 1e-9:
+        raise UserError(f"bundle '{bundle.name}': symmetric needs a stance that is, and legs that step half a stride after those opposite")
+    return True

@@ -1,6 +1,6 @@
 """A trot that a policy corrects: what the policy sees, and what its actions do to the targets. The same in training and on the robot."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,34 @@ class Walk:
     settle: float
     velocity_limit: np.ndarray
     acceleration_limit: np.ndarray
+
+
+class Mirror:
+    """What a robot sees and does as a mirror shows it: left is right.
+
+    The trot is its own mirror image half a stride later, if legs and stance are symmetric and opposite legs step in turns: so is the
+    clock in the mirror.
+    """
+
+    def __init__(self, joints: Sequence[str]):
+        """Takes the names of the joints, 12, in the robot's order, such as FL_hip_joint; hips turn about the long axis."""
+        other = {"L": "R", "R": "L"}
+        self._other = np.array([joints.index(name[0] + other[name[1]] + name[2:]) for name in joints])
+        self._sign = np.where(["_hip_" in name for name in joints], -1.0, 1.0)
+        start, end = np.array([-1.0, 1.0, -1.0, 1.0, -1.0, 1.0]), np.array([1.0, -1.0, -1.0, -1.0, -1.0])  # rates, gravity; velocity, clock
+        self._signs = np.concatenate([start, *[self._sign] * 3, end])
+        joint_rows = [6 + block * _JOINTS + self._other for block in range(3)]
+        self._order = np.concatenate([np.arange(6), *joint_rows, np.arange(42, OBSERVATIONS)])
+
+    def action(self, actions: np.ndarray) -> np.ndarray:
+        """Returns actions, or joint angles from a symmetric posture, (n, 12), in the mirror."""
+        mirrored: np.ndarray = self._sign * actions[:, self._other]
+        return mirrored
+
+    def observation(self, observations: np.ndarray) -> np.ndarray:
+        """Returns observations of `Walker`, (n, 47), in the mirror."""
+        mirrored: np.ndarray = self._signs * observations[:, self._order]
+        return mirrored
 
 
 class Walker:

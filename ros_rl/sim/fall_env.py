@@ -80,7 +80,7 @@ class QuadrupedFallEnv(WalkVectorEnv):
         return reward, fallen, late, info
 
 
-FallEnv = HalfCheetahFallEnv | AntFallEnv | QuadrupedFallEnv
+FallEnv = HalfCheetahFallEnv | AntFallEnv | WalkVectorEnv
 FALL_ENVS: dict[str, type[HalfCheetahFallEnv] | type[AntFallEnv] | type[QuadrupedFallEnv]] = {
     "halfcheetah": HalfCheetahFallEnv,
     "ant": AntFallEnv,

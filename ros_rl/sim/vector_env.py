@@ -237,6 +237,10 @@ class KeptVectorEnv(BatchVectorEnv):
         super().__init__(*args, **kwargs)
         self._elapsed = np.zeros(self.num_envs, dtype=int)
 
+    def resume(self, copies: np.ndarray, states: np.ndarray) -> None:
+        """Puts copies whose episodes have just begun into simulation states, (k, nstate)."""
+        self.sim.restore(states, copies)
+
     def state(self) -> dict[str, np.ndarray]:
         """Returns everything that the future depends on; what was last observed belongs to it."""
         kept = {name: np.array(getattr(self, name)) for name in self._kept}

@@ -178,6 +178,15 @@ class WalkVectorEnv(KeptVectorEnv):
             self._follow(self.walker.stand_up(copies), copies)
         self.walker.listen(self.command[copies], copies)
 
+    def resume(self, copies: np.ndarray, states: np.ndarray) -> None:
+        """Puts copies into simulation states, (k, nstate): they go on from what their joints were last told, without standing up."""
+        super().resume(copies, states)
+        told = self.copies.ctrl[copies][:, self._built[0].actuators]
+        self._target[copies], self._late_targets[copies] = told, told[:, None]
+        self.walker.begin(copies, measured_positions(self._built[0], self.copies.qpos[copies]))
+        self.walker.clock[copies] = self.walker.settling
+        self.walker.listen(self.command[copies], copies)
+
     def advance(self, actions: np.ndarray, copies: np.ndarray | None) -> None:
         """Walks on for one action's time; what pushes and commands come then is of the next one."""
         rows: Any = np.arange(self.num_envs) if copies is None else copies

@@ -104,6 +104,10 @@ def test_the_loop_is_measured():
         (["loop", "--robot", "cartpol"], "unknown robot 'cartpol', did you mean 'cartpole'?"),
         (["loop", "--rate", "3000"], "--rate must be at most 2000 Hz and --seconds above 0 and below 3600, got 3000 and 20"),
         (["loop", "--seconds", "0"], "--seconds above 0 and below 3600"),
+        (["walk", "--minutes", "0"], "--minutes must be above 0 and at most 600, --seed not negative, got 0 and 0"),
+        (["walk", "--push-speed", "-1"], "--push-every must be from 0 to 3600 s and --push-speed from 0 to 10 m/s, got 10 and -1"),
+        (["walk", "--film", "."], "--film . is a folder, it must be a file"),
+        (["walk", "--robot", "quadrupet"], "unknown robot 'quadrupet', did you mean 'quadruped'?"),
         (["record", "--fps", "0"], "--fps must be from 1 to 240 and --seconds from 1 to 3600, got 0 and 60"),
         (["record", "--folder", "."], "--folder . is there already; choose a new folder"),
         (["record", "--robot", "cartpol"], "unknown robot 'cartpol', did you mean 'cartpole'?"),
@@ -115,6 +119,20 @@ def test_bad_input_is_one_line_and_exit_code_2(monkeypatch, capsys, words, messa
     monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     assert main(["bench", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("domain")
+def test_a_walk_is_measured_and_filmed(tmp_path):
+    pytest.importorskip("rclpy")
+    out, film = tmp_path / "results" / "walk.json", tmp_path / "walk.mp4"
+    words = ["bench", "walk", "--minutes", "0.08", "--push-every", "1", "--json", "--out", str(out), "--film", str(film)]
+    result = subprocess.run([sys.executable, "-m", "ros_rl.cli.main", *words], capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    figures = json.loads(result.stdout)
+    assert json.loads(out.read_text()) == figures
+    assert (figures["robot"], figures["policy"], figures["filter"], figures["rate"]) == ("quadruped", "quadruped_walk", "none", 200.0)
+    assert figures["ticks"] > 0 and set(figures["cpu"]) == {"hardware_node", "safety_node", "policy_node", "task_node"}
+    assert film.read_bytes()[4:8] == b"ftyp"
 
 
 @pytest.mark.usefixtures("domain")

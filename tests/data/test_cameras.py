@@ -29,7 +29,10 @@ def test_a_camera_of_another_size_keeps_it(tmp_path):
 
 @pytest.mark.parametrize(
     ("scene", "message"),
-    [("tabletop", r"unknown camera of arm in tabletop 'nose' \(known: front, hand"), (None, r"unknown camera of arm 'nose' \(known: hand, wrist\)")],
+    [
+        ("tabletop", r"unknown camera of arm in tabletop 'nose' \(known: front, hand"),
+        (None, r"unknown camera of arm 'nose' \(known: hand, wrist\)"),
+    ],
 )
 def test_an_unknown_camera_is_refused(scene, message):
     with pytest.raises(UserError, match=message):

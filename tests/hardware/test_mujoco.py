@@ -211,6 +211,34 @@ def test_stop_and_connect_hold_the_measured_position():
         np.testing.assert_array_equal(robot.data.ctrl, robot.read().joint_position)
 
 
+def test_a_push_changes_the_velocity_of_the_base_by_as_much_and_nothing_else():
+    robot = MujocoRobot(load_robot("quadruped"), "floor")
+    before = robot.read()
+    robot.push(np.array([0.3, -0.4, 0.1]))
+    after = robot.read()
+    changed = after.privileged["base_velocity"] - before.privileged["base_velocity"]
+    np.testing.assert_allclose(changed, [0.3, -0.4, 0.1, 0.0, 0.0, 0.0])
+    assert after.stamp == before.stamp
+    np.testing.assert_array_equal(after.privileged["base_pose"], before.privileged["base_pose"])
+    for name in ("joint_position", "joint_velocity", "base_gyro"):
+        np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
+
+
+@pytest.mark.parametrize(
+    ("name", "push", "message"),
+    [
+        ("arm", [0.5, 0.0, 0.0], "robot 'arm' stands on a fixed base"),
+        ("quadruped", [np.nan, 0.0, 0.0], r"finite numbers, got \[nan, 0.0, 0.0\]"),
+    ],
+)
+def test_a_push_that_cannot_be_is_refused_and_changes_nothing(name, push, message):
+    robot = MujocoRobot(load_robot(name), "floor")
+    before = robot.snapshot().physics
+    with pytest.raises(UserError, match=message):
+        robot.push(np.array(push))
+    np.testing.assert_array_equal(robot.snapshot().physics, before)
+
+
 def test_stop_sends_hold_in_other_modes():
     robot = make("quadrotor", "floor")
     drive(robot, 3)

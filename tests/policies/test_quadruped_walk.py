@@ -16,6 +16,7 @@ from ros_rl.policies.bundle import Bundle, load_bundle, save_bundle
 from ros_rl.policies.quadruped_walk import correction_in, walk_in
 from ros_rl.policies.runner import PolicyRunner
 from ros_rl.robots.spec import load_robot
+from ros_rl.robots.walking import Mirror
 from ros_rl.safety.interface import PassThrough
 from ros_rl.safety.stage import SafetyStage
 from ros_rl.sim.task import load_task
@@ -62,10 +63,29 @@ def test_on_the_robot_it_sends_the_joint_targets_of_training(bundle):
 def test_it_acts_as_the_learner_does():
     learner = Ppo(replace(PPO, copies=2, rollout=8, batch=8), WalkVectorEnv(walk(), 2), 3, seed=0)
     learner.iterate()
-    act = correction_in(bundled(tensors_of(learner), {}))
+    bundle = bundled(tensors_of(learner), {})
+    act = correction_in(replace(bundle, parameters=bundle.parameters | {"symmetric": False}))
     seen = np.random.default_rng(0).standard_normal((20, 47)) * 3
     np.testing.assert_allclose(act(seen), learner.policy(seen), atol=1e-5)
     assert np.abs(act(seen)).max() > 1e-4
+
+
+def test_a_symmetric_one_does_in_the_mirror_what_it_does():
+    bundle, mirror = bundle_of(), Mirror(ROBOT.joint_names)
+    act, plain = correction_in(bundle), correction_in(replace(bundle, parameters=bundle.parameters | {"symmetric": False}))
+    seen = np.random.default_rng(0).standard_normal((20, 47))
+    np.testing.assert_array_equal(act(mirror.observation(seen)), mirror.action(act(seen)))
+    np.testing.assert_allclose(act(seen), 0.5 * (plain(seen) + mirror.action(plain(mirror.observation(seen)))))
+    assert np.abs(act(seen) - plain(seen)).max() > 0.1
+
+
+@pytest.mark.parametrize(("name", "row", "value"), [("phase", 1, 0.4), ("stance", (0, 1), 0.15)])
+def test_a_trot_that_has_no_mirror_image_cannot_be_made_symmetric(name, row, value):
+    bundle = bundle_of()
+    changed = bundle.tensors[name].copy()
+    changed[row] = value
+    with pytest.raises(UserError, match="symmetric needs a stance that is, and legs that step half a stride after those opposite"):
+        load_policy(replace(bundle, tensors=bundle.tensors | {name: changed}), ROBOT)
 
 
 def test_a_bundle_holds_the_walk_it_was_made_with(tmp_path):

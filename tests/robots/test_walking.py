@@ -1,12 +1,14 @@
 """Tests of ros_rl.robots.walking: the velocity's limits, what is seen, and targets that do not jump."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
 from ros_rl.robots.spec import load_robot
-from ros_rl.robots.walking import Walker
-from ros_rl.sim.walk_env import walk
+from ros_rl.robots.walking import Mirror, Walker
+from ros_rl.sim.walk_env import NOMINAL, WalkVectorEnv, walk
 
 ROBOT = load_robot("quadruped")
 
@@ -73,3 +75,48 @@ def test_it_goes_on_from_a_state_it_was_in():
     other = walker_of()
     other.restore(state)
     np.testing.assert_array_equal(other.walk_on(action), expected)
+
+
+HALF_STRIDE = 10  # actions
+
+
+def test_in_the_mirror_joint_targets_are_those_of_the_other_side_half_a_stride_later():
+    gait = replace(walk().gait, phase=np.array([0.003, 0.503, 0.503, 0.003]), duty=0.61)  # no period at which a foot is set down or lifted
+    walker, mirror, draw = Walker(replace(walk(), gait=gait), ROBOT, 2), Mirror(ROBOT.joint_names), np.random.default_rng(0)
+    walker.clock[:] = walker.settling + 3, walker.settling + 3 + HALF_STRIDE
+    walker.velocity[:] = [[0.5, 0.2, -0.6], [0.5, -0.2, 0.6]]
+    for _ in range(25):
+        action = draw.uniform(-1.0, 1.0, (1, 12))
+        one, other = walker.walk_on(np.concatenate([action, mirror.action(action)]))
+        np.testing.assert_allclose(mirror.action(one), other, atol=1e-12)
+    assert np.abs(one - other).max() > 0.1
+    assert ROBOT.joint_names[3] == "FR_hip_joint"
+    np.testing.assert_array_equal(mirror.action(np.eye(12)[:1]), -np.eye(12)[3:4])
+
+
+def test_in_the_mirror_is_seen_what_a_robot_sees_that_did_all_in_the_mirror():
+    """Two robots, one the mirror image of the other, on a plane: the simulation itself says what each sees."""
+    environment, mirror = WalkVectorEnv(walk(), 2, replace(NOMINAL, spread=False)), Mirror(ROBOT.joint_names)
+    environment.tell(np.array([[0.5, 0.2, -0.6], [0.5, -0.2, 0.6]]))
+    draw = np.random.default_rng(0)
+    environment.reset(seed=[0, 0])
+    walker = environment.walker
+    walker.clock[:] = walker.settling, walker.settling + HALF_STRIDE
+    pose, speed = environment.copies.qpos[0].copy(), environment.copies.qvel[0].copy()
+    speed[:6] += [0.1, 0.3, 0.0, 0.5, -0.4, 0.3]
+    pose[3:7] = [np.cos(0.1), np.sin(0.1), 0.0, 0.0]
+    joints = environment.copies.model
+    for name, flip in (("qpos", [1, -1, 1, 1, -1, 1, -1]), ("qvel", [1, -1, 1, -1, 1, -1])):
+        rows, first = getattr(environment.copies, name), pose if name == "qpos" else speed
+        rows[:] = first
+        rows[1, : len(flip)] *= flip
+        rows[1, getattr(joints, name)] = mirror.action(first[None, getattr(joints, name)])[0]
+    seen = []
+    for _ in range(8):
+        action = draw.uniform(-0.3, 0.3, (1, 12))
+        observation, *_ = environment.step(np.concatenate([action, mirror.action(action)]))
+        seen.append(observation)
+    one, other = np.stack(seen, axis=1)
+    off, size = np.abs(mirror.observation(one) - other).max(axis=0), np.abs(one).max(axis=0)
+    assert (off < 0.1 * size).all(), "MuJoCo's solver and the inertia of the trunk are not quite symmetric; signs and places are right"
+    np.testing.assert_array_equal(mirror.observation(mirror.observation(one)), one)

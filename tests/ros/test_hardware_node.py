@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from geometry_msgs.msg import Vector3
 from harness import value, watch
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
@@ -158,6 +159,30 @@ def test_after_a_reset_commands_flow_within_two_ticks_and_the_policy_starts_anew
     assert stamps(commands)[back + 1] <= 2 * 0.01
     ros.until(lambda: len(commands) > back + 50)
     assert runner.episode == 1
+
+
+def test_a_push_throws_a_simulated_robot_about_and_one_that_is_not_finite_does_not(ros, capfd):
+    hardware = ros.up("quadruped", without=("task_node", "policy_node", "safety_node"))["hardware_node"]
+    blows, said = ros.probe.create_publisher(Vector3, "sim/push", 10), []
+    base = lambda: hardware.robot.robot.data.qpos[:3]  # noqa: E731
+
+    def reported():
+        blows.publish(Vector3(x=np.nan, y=4.0))
+        said.append(capfd.readouterr().err)
+        return "sim/push callback: a push changes a velocity by finite numbers" in "".join(said)
+
+    ros.until(reported)
+    assert np.abs(base()[:2]).max() < 0.05
+    blows.publish(Vector3(x=-2.0, y=2.0))
+    ros.until(lambda: base()[0] < -0.05 and base()[1] > 0.05)
+    assert np.isfinite(base()).all()
+
+
+def test_a_robot_on_a_fixed_base_takes_no_push(ros):
+    ros.up("arm", without=("task_node", "policy_node", "safety_node"))
+    status = ros.diagnostics()
+    ros.until(lambda: value(status("hardware_node"), "state"))
+    assert ros.probe.count_subscribers("/test/sim/push") == 0
 
 
 def test_after_a_reset_in_real_time_commands_are_used_again(ros):

@@ -10,6 +10,8 @@ from ros_rl.errors import RobotFault, UserError
 from ros_rl.policies.interface import Policy
 from ros_rl.policies.wire import LARGEST, VERSION, observation_of, pack, spec_message, unpack
 
+_LEAVING = 0.3  # s: who has closed its connection may still be served for a moment
+
 
 class PolicyServer:
     """Serves one robot at a time; another one is told that the policy is taken. Of requests that have piled up, the newest is answered."""
@@ -52,7 +54,7 @@ class PolicyServer:
         self._thread.join(5.0)
 
     def _serve(self, connection: ServerConnection) -> None:
-        if not self._taken.acquire(blocking=False):
+        if not self._taken.acquire(timeout=_LEAVING):
             connection.send(pack({"kind": "error", "message": "the policy serves another robot"}))
             return
         self._connection = connection

@@ -97,7 +97,7 @@ def test_buttons_do_what_they_say_and_show_the_answer(served):
         assert f">{label}: {name} answered</div>" in panel._answer.content
     group = handle_of(served, "start")
     for name in ("start", "stop", "reset"):
-        group.value = name
+        group._impl.value = name  # the setter would press it once more, when it likes
         click(group)
         assert pressed[-1] == name
 
@@ -131,7 +131,7 @@ def test_start_is_refused_while_the_emergency_stop_is_latched(served):
     group = handle_of(served, "start")
     for state, heard in (("estop", []), ("stop", ["start"])):
         panel.update(View(silence=0.1, hardware={"state": state}), 0.0)
-        group.value = "start"
+        group._impl.value = "start"  # the setter would press it once more, when it likes
         click(group)
         assert set(pressed) == set(heard)
         assert ("start: the e-stop is latched; release it first" in panel._answer.content) == (state == "estop")

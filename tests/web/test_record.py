@@ -31,7 +31,7 @@ def test_every_button_asks_for_its_word_with_the_instruction_and_shows_the_answe
     said = {"begin": "start", "end": "stop", "success": "success", "failure": "failure", "discard": "discard"}
     assert list(said) == list(LABELS)
     for label, word in said.items():
-        group.value = label
+        group._impl.value = label  # the setter would press it once more, when it likes
         for callback in group._impl.update_cb:
             asyncio.run(callback(None))
         assert asked[-1] == (word, "fold the towel")

@@ -14,6 +14,7 @@ import tyro
 
 from ros_rl import __version__, paths
 from ros_rl.errors import UserError, unknown
+from ros_rl.learning.command import run_command
 from ros_rl.learning.goal_tasks import TASKS
 from ros_rl.learning.ladder import prior_of, read_networks, read_result
 from ros_rl.learning.scripted import EPISODES, ship
@@ -135,13 +136,12 @@ def main(words: list[str]) -> int:
     """Makes the bundles that the words ask for; returns the exit code."""
     args = tyro.cli(BundleArgs, args=words, prog="python -m ros_rl.learning.autosafe_bundle")
     torch.set_num_threads(1)
-    try:
+
+    def work() -> None:
         for name in [args.name] if args.name else DESIGNS:
             make(name, args.folder, args.output or paths.share_dir() / "policies")
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+
+    return run_command(work)
 
 
 if __name__ == "__main__":

@@ -352,7 +352,9 @@ def train(cloner: Cloner, checkpoint: Path, show: bool = True, every: int = 500)
 
 def main(words: list[str] | None = None) -> int:
     """Runs the command; returns the exit code."""
-    return run_command(lambda: tyro.extras.subcommand_cli_from_dict({"collect": Collect, "train": Train, "evaluate": Evaluate}, args=words))
+    return run_command(
+        lambda: tyro.extras.subcommand_cli_from_dict({"collect": Collect, "train": Train, "evaluate": Evaluate}, args=words).run()
+    )
 
 
 if __name__ == "__main__":

@@ -2,29 +2,29 @@
 
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from ros_rl.errors import RobotFault, UserError
 
 
-def run_command(read: Callable[[], Any]) -> int:
-    """Reads a command from its words and runs it.
+def run_command(work: Callable[[], object]) -> int:
+    """Does the work of a command.
 
     Args:
-        read: returns what has a method `run`.
+        work: returns the exit code, or anything else for 0.
 
     Returns:
-        the exit code: 0, 1 for a fault, 2 for bad input, 130 after Ctrl-C; the first two with a line that says why.
+        the exit code: 1 for a fault or a file that cannot be read or written, 2 for bad input, 130 after Ctrl-C; each with a line
+        that says why.
     """
     try:
-        read().run()
+        code = work()
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
-    except RobotFault as error:
+    except (RobotFault, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("stopped; the same command goes on", file=sys.stderr)
+        print("stopped; the same command goes on where it was", file=sys.stderr)
         return 130
-    return 0
+    return code if isinstance(code, int) else 0

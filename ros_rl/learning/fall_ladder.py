@@ -20,6 +20,7 @@ from ros_rl import paths
 from ros_rl.errors import RobotFault, UserError, named
 from ros_rl.learning import checkpoint
 from ros_rl.learning.checkpoint import as_json, refuse_other
+from ros_rl.learning.command import run_command
 from ros_rl.learning.cpo import Cpo
 from ros_rl.learning.ppo import Environments, Ppo, PpoArgs
 from ros_rl.learning.ppo_lagrangian import LagrangianPpo
@@ -387,17 +388,12 @@ def _networks(learner: Ppo) -> dict[str, np.ndarray]:
 def main(words: list[str]) -> int:
     """Trains what the words ask for; returns the exit code."""
     args = tyro.cli(FallLadderArgs, args=words, prog="python -m ros_rl.learning.fall_ladder")
-    try:
-        result = train(args.env, args.method, args.seed, args.steps, args.recovery, args.folder)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from the last checkpoint", file=sys.stderr)
-        return 130
+    return run_command(lambda: _run(args))
+
+
+def _run(args: FallLadderArgs) -> int:
+    """Trains, and says how it went; returns the exit code."""
+    result = train(args.env, args.method, args.seed, args.steps, args.recovery, args.folder)
     if failed := result["failed"]:
         print(f"failed at step {failed['steps']}: {failed['reason']}", file=sys.stderr)
         return 1

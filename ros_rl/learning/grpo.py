@@ -495,7 +495,7 @@ class Run:
 
 def main(words: list[str] | None = None) -> int:
     """Runs the command; returns the exit code."""
-    return run_command(lambda: tyro.cli(Run, args=words))
+    return run_command(lambda: tyro.cli(Run, args=words).run())
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from tqdm import tqdm
 from ros_rl import paths
 from ros_rl.errors import UserError, named
 from ros_rl.learning import checkpoint
+from ros_rl.learning.command import run_command
 from ros_rl.learning.goal_tasks import GoalTask, task_named
 from ros_rl.learning.lagrangian import LagrangianSac
 from ros_rl.learning.sac import Sac
@@ -217,20 +218,17 @@ def main(words: list[str]) -> int:
     """Trains what the words ask for; returns the exit code."""
     args = tyro.cli(LadderArgs, args=words, prog="python -m ros_rl.learning.ladder")
     torch.set_num_threads(1)
-    try:
-        result = train(task_named(args.task), args.method, args.seeds, args.steps, args.folder)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from the last checkpoint", file=sys.stderr)
-        return 130
+    return run_command(lambda: _run(args))
+
+
+def _run(args: LadderArgs) -> None:
+    """Trains, and prints the returns."""
+    result = train(task_named(args.task), args.method, args.seeds, args.steps, args.folder)
     for variant, found in result["evaluation"].items():
         for level in dict.fromkeys(result["levels"]):
             mine = np.array([entry == level for entry in result["levels"]])
             violations = np.array(result["training"]["violations"])[:, mine].sum()
             print(f"{level} ({variant}): return {np.array(found['return'])[mine].mean():.1f}, {violations:.0f} violations in training")
-    return 0
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import tyro
 from tqdm import tqdm
 
 from ros_rl.errors import UserError
+from ros_rl.learning.command import run_command
 from ros_rl.learning.recovery import HELD_OUT, RecoveryArgs, rescue_rate, save_recovery, train_recovery
 from ros_rl.learning.sac import SacArgs
 from ros_rl.learning.training import save_json
@@ -114,12 +115,7 @@ def train(args: Args) -> dict[str, Any]:
 
 def main(words: list[str]) -> int:
     """Does what the words ask for; returns the exit code."""
-    try:
-        print(train(tyro.cli(Args, args=words, prog="python -m ros_rl.learning.quadruped_recovery")))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+    return run_command(lambda: print(train(tyro.cli(Args, args=words, prog="python -m ros_rl.learning.quadruped_recovery"))))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import numpy as np
 import tyro
 
 from ros_rl.errors import UserError
+from ros_rl.learning.command import run_command
 from ros_rl.learning.fall_ladder import RECOVERY, recovery_of
 from ros_rl.learning.recovery import EPISODE, rescued, snapshots
 from ros_rl.sim.fall_env import FallEnv, make_fall_env
@@ -77,12 +78,7 @@ def look(args: SearchArgs) -> dict[str, Any]:
 def main(words: list[str]) -> int:
     """Searches, prints JSON; returns the exit code."""
     args = tyro.cli(SearchArgs, args=words, prog="python -m ros_rl.learning.recovery_search")
-    try:
-        print(json.dumps(look(args)))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+    return run_command(lambda: print(json.dumps(look(args))))
 
 
 if __name__ == "__main__":

@@ -14,9 +14,10 @@ import numpy as np
 from tqdm import tqdm
 
 from ros_rl import paths
-from ros_rl.errors import UserError, unknown
+from ros_rl.errors import unknown
 from ros_rl.hardware.guard import Guard, GuardedRobot
 from ros_rl.hardware.mujoco import MujocoRobot
+from ros_rl.learning.command import run_command
 from ros_rl.learning.rollout import Step, run_episode
 from ros_rl.policies.actors import load_policy
 from ros_rl.policies.bundle import Bundle, save_bundle
@@ -97,13 +98,12 @@ def ship(bundle: Bundle, folder: Path, episodes: int = EPISODES) -> Bundle:
 
 def main(names: list[str]) -> int:
     """Makes the named bundles, or all; returns the exit code."""
-    try:
+
+    def work() -> None:
         for name in names or DESIGNS:
             make(name, paths.share_dir() / "policies" / name)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+
+    return run_command(work)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from ros_rl import __version__, paths
-from ros_rl.errors import RobotFault, UserError
+from ros_rl.errors import UserError
+from ros_rl.learning.command import run_command
 from ros_rl.learning.ppo import Ppo, PpoArgs
 from ros_rl.learning.scripted import EPISODES, ship
 from ros_rl.learning.training import save_json
@@ -316,23 +317,16 @@ Command = (
 def main(words: list[str]) -> int:
     """Does what the words ask for; returns the exit code."""
     args: Any = tyro.cli(Command, args=words, prog="python -m ros_rl.learning.walk")
-    try:
+
+    def work() -> None:
         if isinstance(args, TrainArgs):
             train(args)
         elif isinstance(args, MakeArgs):
             ship(trained(args.folder), (args.output or paths.share_dir() / "policies") / NAME, EPISODES)
         else:
             measure(args)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except RobotFault as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from the last checkpoint", file=sys.stderr)
-        return 130
-    return 0
+
+    return run_command(work)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,22 @@
 """Plays the chunks of a policy against a stream of observations; the same in a ROS node and in a training loop."""
 
+from collections import deque
+from statistics import median
+
 import numpy as np
 
 from ros_rl.hardware.interface import ActionChunk, JointCommand, Observation
 from ros_rl.policies.interface import ClosingPolicy, Policy
 
+_PERIODS = 5  # between observations, the median of which is the control period: stamps jitter, and an observation may be lost
+
 
 class PolicyRunner:
     """Answers every observation with the command that is due at its stamp.
 
-    The policy is asked when its chunk is used up; in between, rows are held for the chunk's `dt`. Time that jumps back
-    or an instruction that changes starts a new episode: the old chunk and the policy's memory are dropped.
+    The policy is asked when its chunk is used up; in between, rows are held for the chunk's `dt`. A row begins with the observation
+    that is nearest to its time, so that a policy is asked as often as its rate says where stamps jitter. Time that jumps back or
+    an instruction that changes starts a new episode: the old chunk and the policy's memory are dropped.
     """
 
     def __init__(self, policy: Policy, seed: int = 0):
@@ -27,6 +33,7 @@ class PolicyRunner:
         self._chunk: ActionChunk | None = None
         self._answer: JointCommand | None = None
         self._position = np.empty(0)
+        self._periods: deque[float] = deque(maxlen=_PERIODS)
 
     def restart(self) -> None:
         """Makes the next observation the first of a new episode."""
@@ -69,8 +76,9 @@ class PolicyRunner:
 
     def _row(self, observation: Observation) -> np.ndarray | None:
         """Returns the row of the current chunk that is due, or None when the chunk is used up."""
-        if self._chunk is None:
+        if self._chunk is None or self._answer is None:
             return None
-        # A tenth of a period of tolerance: stamps are rounded to nanoseconds and a real clock jitters.
-        index = int((observation.stamp - self._chunk.stamp) / self._chunk.dt + 0.1)
+        self._periods.append(observation.stamp - self._answer.stamp)
+        early = min(0.5 * median(self._periods) / self._chunk.dt, 0.5)  # half a control period, in rows: the next one is further off
+        index = int((observation.stamp - self._chunk.stamp) / self._chunk.dt + early)
         return self._chunk.values[index] if index < len(self._chunk) else None

@@ -48,6 +48,14 @@ def test_stamps_that_jitter_do_not_shift_the_rows():
     assert play(PolicyRunner(Counting()), stamps) == [10 * (1 + tick // 4) + tick % 4 for tick in range(40)]
 
 
+@pytest.mark.parametrize(("rows", "periods"), [(4, 1), (1, 4), (1, 1)])
+def test_a_policy_is_asked_as_often_as_its_rate_says_where_stamps_jitter(rows, periods):
+    policy, draw, period = Counting(rows), np.random.default_rng(0), DT / periods
+    stamps = period * (np.arange(2000) + 0.1 * draw.standard_normal(2000))
+    play(PolicyRunner(policy), stamps[np.diff(stamps, prepend=-1.0) > 0.0])
+    assert len(policy.asked) == pytest.approx(2000 / (rows * periods), rel=0.002)
+
+
 def test_c9_only_rows_whose_time_has_passed_are_dropped():
     policy = Counting()
     assert play(PolicyRunner(policy), [1.0, 1.06, 1.5, 1.52]) == [10, 13, 20, 21]

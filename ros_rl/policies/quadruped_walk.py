@@ -18,6 +18,9 @@ from ros_rl.robots.trot import Gait
 from ros_rl.robots.walking import OBSERVATIONS, Mirror, Walk, Walker
 
 _CUT = 10.0  # standard deviations that a normalised observation is cut to
+_GAP = (
+    0.5  # s without an observation, after which the stride is lost; after 0.4 s or less, to walk on falls no more often than to begin anew
+)
 _GAIT = ("stance", "phase")
 _LIMITS = ("velocity_limit", "acceleration_limit")
 
@@ -100,11 +103,14 @@ class QuadrupedWalk:
     def reset(self, seed: int, instruction: str) -> None:
         """Starts an episode from whatever posture is measured next; there is no randomness."""
         self._observations.reset()
-        self._begun = False
+        self._begun, self._acted = False, 0.0
 
     def act(self, observation: Observation) -> ActionChunk:
         """Returns the joint targets of the control periods until the next action, rad."""
         seen, walker = self._observations.build(observation), self.walker
+        if observation.stamp - self._acted > _GAP:
+            self._begun = False
+        self._acted = observation.stamp
         if not self._begun:
             walker.begin([0], seen["joint_position"][None])
             self._begun = True

@@ -108,6 +108,20 @@ def test_a_second_episode_is_as_the_first():
     np.testing.assert_array_equal(*sent)
 
 
+@pytest.mark.parametrize(("silence", "anew"), [(0.4, False), (0.6, True)])
+def test_after_a_long_silence_it_begins_anew_from_the_posture_it_finds(silence, anew):
+    observations = [step.observation for step in episode(bundle_of(), 0, 240)][::4]
+    policy, fresh = (load_policy(bundle_of(), ROBOT) for _ in range(2))
+    for observation in observations:
+        policy.act(observation)
+    assert policy.walker.velocity[0, 0] > 0.4
+    first, last = observations[-40].stamp, observations[-1].stamp
+    later = [replace(seen, stamp=seen.stamp - first + last + silence, command=np.zeros(3)) for seen in observations[-40:]]
+    chunks = [(policy.act(seen).values, fresh.act(seen).values) for seen in later]
+    assert np.array_equal(*chunks[0]) == np.array_equal(*chunks[30]) == anew
+    assert np.array_equal(chunks[0][0][0], later[0].joint_position) == anew
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

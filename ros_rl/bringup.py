@@ -223,7 +223,7 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
     }
     if values["filter"] == "recovery" and not simulated:
         shared["max_age"] = _imu_age(values, given)
-    if tasks and "command" not in given:
+    if tasks and simulated and "command" not in given:  # a real robot stands until it is told to walk
         shared["command"] = list(tasks[0].command)
     if tasks and not simulated and "instruction" not in given:
         shared["instruction"] = tasks[0].instruction

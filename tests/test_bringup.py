@@ -168,6 +168,13 @@ def test_a_task_gives_the_policy_and_the_target_velocity_unless_told_otherwise()
     assert (told["policy"], told["command"]) == ("quadruped_stand", [0.1, 0.0, 0.0])
 
 
+@pytest.mark.parametrize("given", [{}, {"tasks": "quadruped_walk"}, {"tasks": "none", "policy": "quadruped_walk"}])
+def test_a_real_robot_stands_until_it_is_told_to_walk(given):
+    """There is no task node that ends a walk, nor a `cmd_vel` that could time out."""
+    own, told = (parameters(graph("quadruped", {"mode": "robot", **given, **more}))["policy_node"] for more in ({}, {"command": "0.1,0,0"}))
+    assert own["command"] == [0.0, 0.0, 0.0] and told["command"] == [0.1, 0.0, 0.0]
+
+
 def test_composed_merges_the_nodes_into_one_process_and_loses_nothing():
     apart, together = graph("arm", {}), graph("arm", {"composed": "true"})
     assert processes(apart) == apart.nodes

@@ -80,7 +80,9 @@ def lockstep_graph(name: str, task: str, seed: int, composed: bool, mode: str) -
     """
     bringup, robot = bringup_for(name)
     arguments = {"robot": robot, "tasks": task, "seed": str(seed), "composed": str(composed).lower(), "mode": mode}
-    arguments |= {"instruction": load_task(task).instruction, "namespace": f"parity_{name}"}
+    told = load_task(task)
+    command = ",".join(map(str, told.command))
+    arguments |= {"instruction": told.instruction, "command": command, "namespace": f"parity_{name}"}
     described = graph(bringup, arguments)
     nodes = [replace(node, parameters={**node.parameters, "lockstep": True}) for node in described.nodes if node.executable != "task_node"]
     if mode == "robot":

@@ -89,7 +89,7 @@ class QuadrupedWalk:
         """Reads the walk and the network (tensors ``weight0``, ``bias0`` and so on, ``mean`` and ``variance`` of what it sees).
 
         Raises:
-            UserError: the bundle is incomplete, or was made for another rate or other legs.
+            UserError: the bundle is incomplete, or was made for another rate or other joints.
         """
         self.spec, self._name = bundle.spec, bundle.name
         self.walker = Walker(walk_in(bundle), robot, 1)
@@ -137,12 +137,18 @@ def walk_in(bundle: Bundle) -> Walk:
     """Returns the walk that a bundle holds.
 
     Raises:
-        UserError: it is incomplete.
+        UserError: it is incomplete, its limits are none, or its rate does not divide that of the joint targets.
     """
     own = parameters(bundle, Parameters)
     gait = Gait(own.frequency, own.duty, own.lift, own.full_lift_speed, tensor(bundle, "stance", (4, 3)), tensor(bundle, "phase", (4,)))
-    limits = (tensor(bundle, name, shape) for name, shape in zip(_LIMITS, ((2, 3), (3,)), strict=True))
-    return Walk(gait, own.rate, own.correction, own.settle, *limits)
+    if abs(bundle.spec.rate / own.rate - round(bundle.spec.rate / own.rate)) > 1e-9:
+        raise UserError(
+            f"bundle '{bundle.name}': its rate of {own.rate:g} Hz does not divide that of its joint targets, {bundle.spec.rate:g} Hz"
+        )
+    velocity, acceleration = (tensor(bundle, name, shape) for name, shape in zip(_LIMITS, ((2, 3), (3,)), strict=True))
+    if (velocity * [[-1.0], [1.0]] < 0.0).any() or (acceleration <= 0.0).any():
+        raise UserError(f"bundle '{bundle.name}': velocity_limit must go from below to above zero, acceleration_limit be above it")
+    return Walk(gait, own.rate, own.correction, own.settle, velocity, acceleration)
 
 
 def correction_in(bundle: Bundle) -> Correction:

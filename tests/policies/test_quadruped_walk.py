@@ -130,6 +130,8 @@ def test_after_a_long_silence_it_begins_anew_from_the_posture_it_finds(silence, 
         ({"weight1": np.zeros((15, 12), np.float32)}, r"'weight1' has shape \(15, 12\), needed is \(16, 12\)"),
         ({"weight1": np.zeros((16, 3), np.float32), "bias1": np.zeros(3, np.float32)}, "3 outputs for 12 joints"),
         ({"variance": np.full(47, np.nan)}, "'variance' is not finite"),
+        ({"velocity_limit": -walk().velocity_limit}, "velocity_limit must go from below to above zero, acceleration_limit be above it"),
+        ({"acceleration_limit": np.array([1.0, 1.0, 0.0])}, "acceleration_limit be above it"),
     ],
 )
 def test_an_incomplete_bundle_is_refused(change, message):
@@ -141,5 +143,8 @@ def test_an_incomplete_bundle_is_refused(change, message):
 
 def test_a_bundle_for_another_rate_is_refused():
     bundle = bundle_of()
+    odd = replace(bundle, parameters=bundle.parameters | {"rate": 60.0}, spec=replace(bundle.spec, chunk=3))
+    with pytest.raises(UserError, match="rate of 60 Hz does not divide that of its joint targets, 200 Hz"):
+        load_policy(odd, ROBOT)
     with pytest.raises(UserError, match="100 Hz in chunks of 4, needed is 200 Hz in chunks of 4"):
         load_policy(replace(bundle, spec=replace(bundle.spec, rate=100.0)), ROBOT)

@@ -85,7 +85,8 @@ class WalkVectorEnv(KeptVectorEnv):
     """n robots that walk.
 
     An action is the correction of the trot's joint targets, see `Walker`. An episode begins as on the robot: in its home pose, from
-    which it first moves to the stance. Infos hold ``rho`` (1: it has fallen, which terminates), ``velocity`` and ``command``.
+    which it first moves to the stance. Infos hold ``rho`` (1: it has fallen, which terminates), ``velocity`` and ``command``: the
+    velocity to walk at next, and that after a push that has just come.
     """
 
     _kept = (
@@ -149,11 +150,14 @@ class WalkVectorEnv(KeptVectorEnv):
         """Gives all copies a velocity to walk at, (3,) or (n, 3), that holds until the next one.
 
         Raises:
-            UserError: the environment draws commands itself.
+            UserError: the environment draws commands itself, or they have another shape or are not finite.
         """
         if self.conditions.commands:
             raise UserError("the environment draws its commands; Conditions(commands=False) takes them from tell()")
-        self.command[:] = command
+        given = np.asarray(command, dtype=float)
+        if given.shape not in ((3,), self.command.shape) or not np.isfinite(given).all():
+            raise UserError(f"a command must be finite and of shape (3,) or {self.command.shape}, got {given.tolist()}")
+        self.command[:] = given
 
     def push(self, velocity: np.ndarray) -> None:
         """Changes the velocity of the trunks in the world's plane by (n, 2), m/s."""
@@ -188,7 +192,10 @@ class WalkVectorEnv(KeptVectorEnv):
         self.walker.listen(self.command[copies], copies)
 
     def advance(self, actions: np.ndarray, copies: np.ndarray | None) -> None:
-        """Walks on for one action's time; what pushes and commands come then is of the next one."""
+        """Walks on for one action's time; then pushes and commands come that are due, for the next action.
+
+        The mean velocity of `judge` is taken before them. Its velocity of now, and what it is compared with, are from after them.
+        """
         rows: Any = np.arange(self.num_envs) if copies is None else copies
         changed = np.clip(actions[rows], -1.0, 1.0) - self.walker.action[rows]
         self._changed[rows] = (changed * changed).sum(axis=1)
@@ -222,7 +229,10 @@ class WalkVectorEnv(KeptVectorEnv):
         return np.maximum(np.maximum(tilt / FALLEN_TILT, (LOW - height) / LOW_RANGE), 0.0)
 
     def judge(self) -> Judged:
-        """Rewards the commanded velocity, now and in the mean of a stride; less for tilt, torque and action. A fall terminates."""
+        """Rewards the commanded velocity, now and in the mean of a stride; less for tilt, torque and action. A fall terminates.
+
+        Now is after the push and the change of the velocity to walk at that `advance` ends with, which the action had no part in.
+        """
         rho, velocity, wanted = self.instability(), self.velocity, self.walker.velocity
         reward = 0.5 * _closeness(velocity - wanted, *_WIDTHS) + 0.5 * _closeness(self._off, *_MEAN_WIDTHS)
         reward -= 0.3 * rho * rho + 0.02 * np.square(self.walker.action).sum(axis=1) + 0.01 * self._changed

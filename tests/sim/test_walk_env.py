@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ros_rl.errors import UserError
+from ros_rl.sim.goals.quadruped import attitude, ground_below
 from ros_rl.sim.walk_env import NOMINAL, Conditions, WalkVectorEnv, uneven_ground, walk
 
 
@@ -38,13 +39,47 @@ def test_rho_is_tilt_or_height_above_the_ground():
     env.copies.qpos[:, 2] = 0.5
     env.copies.qpos[0, 3:7] = [np.cos(half), np.sin(half), 0.0, 0.0]
     env.copies.qpos[1, 2] = 0.12
-    ground = uneven_ground().height(*env.copies.qpos[2, :2])
+    (ground,) = ground_below(uneven_ground(), env.copies.qpos[2:3, :2], attitude(env.copies.qpos[2:3, 3:7])[2])
+    assert ground > 0.01
     env.copies.qpos[2, 2] = ground + 0.195
     rho = env.instability()
-    np.testing.assert_allclose(rho[:2], [0.75, 1.0], atol=1e-9)
-    assert rho[2] == pytest.approx(0.5, abs=0.3)  # the mean below the hips is not quite the height below the trunk
-    assert rho[3] == 0.0
+    np.testing.assert_allclose(rho, [0.75, 1.0, 0.5, 0.0], atol=1e-9)
     np.testing.assert_array_equal(env.judge()[1], [False, True, False, False])
+
+
+def test_half_of_the_copies_have_uneven_ground_below_them():
+    env = env_of(4, replace(NOMINAL, uneven=0.5))
+    data, places = mujoco.MjData(env.copies.mj), np.array([[3.0, 2.0], [-4.0, 0.5], [0.0, -6.0]])
+    found = np.empty((4, 3))
+    for copy in range(4):
+        model = env.copies._batch.get_model(copy)
+        mujoco.mj_forward(model, data)
+        for number, place in enumerate(places):
+            found[copy, number] = 1.0 - mujoco.mj_ray(
+                model, data, [*place, 1.0], [0.0, 0.0, -1.0], None, 1, -1, np.zeros(1, np.int32), None
+            )
+    bumps = uneven_ground().height(*places.T)
+    assert bumps.min() > 0.01
+    np.testing.assert_allclose(found, [np.zeros(3), np.zeros(3), bumps, bumps], atol=1e-6)
+
+
+def test_the_reward_is_what_is_written():
+    """One term a copy, of a robot that stands upright above the ground and was told to stand: 0.15 where nothing is wrong."""
+    env = env_of(8)
+    env.reset(seed=0)
+    env.copies.qpos[:, 2:7], env.copies.qvel[:], env.copies.actuator_force = [0.5, 1.0, 0.0, 0.0, 0.0], 0.0, np.zeros((8, 12))
+    env.copies.qvel[1, :2] = 0.12, -0.16
+    env.copies.qvel[2, 5] = 0.25
+    env._off[3] = 0.0, 0.08, -0.12
+    env.walker.action[4] = 0.5
+    env._changed[5] = 2.0
+    env.copies.qpos[6, 3:7] = [np.cos(np.deg2rad(15.0)), 0.0, np.sin(np.deg2rad(15.0)), 0.0]
+    env.copies.actuator_force[7] = 10.0
+    lost = 1.0 - np.exp(-1.0)
+    expected = [0.0, 0.5 * lost, 0.25 * lost, 0.75 * lost, 0.02 * 12 * 0.25, 0.02, 0.3 * 0.25, 2e-5 * 12 * 100.0]
+    np.testing.assert_allclose(env.judge()[0], 0.15 - 0.1 * np.array(expected), atol=1e-9)
+    env.walker.velocity[:] = [0.12, -0.16, 0.0]
+    np.testing.assert_allclose(env.judge()[0][:2], [0.15 - 0.05 * lost, 0.15], atol=1e-9)  # by the velocity that is walked at
 
 
 def test_friction_and_load_are_those_of_the_copy():
@@ -97,6 +132,33 @@ def test_a_push_changes_the_velocity_by_what_it_says():
     assert env.velocity[0, 0] > 0.1
 
 
+def test_in_training_a_push_that_is_due_comes_at_the_end_of_a_step():
+    conditions = replace(NOMINAL, push=1.0)
+    env, other = env_of(16, conditions), env_of(16, conditions)
+    env.reset(seed=0)
+    other.reset(seed=1)
+    other.restore(env.state())
+    env._next_push[:], other._next_push[:] = 1, 1000
+    (*_, info), (*_, calm) = env.step(np.zeros((16, 12))), other.step(np.zeros((16, 12)))
+    change = env.copies.qvel - other.copies.qvel
+    np.testing.assert_array_equal(change[:, 2:], 0.0)
+    size, angle = np.linalg.norm(change[:, :2], axis=1), np.arctan2(change[:, 1], change[:, 0])
+    assert size.max() <= 1.0 and size.max() > 0.7 and size.min() < 0.4
+    assert set(np.floor(angle / (np.pi / 2))) == {-2.0, -1.0, 0.0, 1.0}
+    np.testing.assert_allclose(np.linalg.norm((info["velocity"] - calm["velocity"])[:, :2], axis=1), size)
+    np.testing.assert_array_equal(env._off, other._off)
+    assert (env._next_push > 70).all()
+
+
+def test_episodes_differ_in_how_late_commands_are_and_in_where_they_go():
+    env = env_of(48, replace(Conditions(), uneven=0.0))
+    env.reset(seed=0)
+    assert set(env._delay) == {0, 1, 2}
+    zero = env.command == 0.0
+    assert 0.25 < zero.mean() < 0.5, "three in ten parts, and one robot in ten stands: 0.37"
+    assert 0 < zero.all(axis=1).sum() < 12 and (~zero).all(axis=1).sum() > 0
+
+
 def test_pushes_and_new_commands_come_in_training():
     env = env_of(8, Conditions())
     env.reset(seed=0)
@@ -112,6 +174,12 @@ def test_pushes_and_new_commands_come_in_training():
     assert (np.array(list(commands)) <= walk().velocity_limit[1]).all() and (np.array(list(commands)) >= walk().velocity_limit[0]).all()
     with pytest.raises(UserError, match="draws its commands"):
         env.tell([0.5, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("command", [[0.5, 0.0], [np.nan, 0.0, 0.0], np.zeros((3, 3))])
+def test_a_command_that_is_none_is_refused(command):
+    with pytest.raises(UserError, match=r"finite and of shape \(3,\) or \(2, 3\)"):
+        env_of(2).tell(command)
 
 
 def test_a_fall_terminates_and_the_episode_begins_anew():

@@ -165,15 +165,15 @@ def trained(folder: Path) -> Bundle:
     try:
         tensors = load((folder / "policy.safetensors").read_bytes())
         record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
-    except (OSError, SafetensorError, ValueError) as error:
+        asked, seed, steps = (int(record[name]) for name in ("asked", "seed", "steps"))
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{folder}: no trained walk can be read from it ({error}); python -m ros_rl.learning.walk train makes one"
         ) from None
     training = {
-        "command": f"python -m ros_rl.learning.walk train --steps {record['asked']} --seed {record['seed']}; "
-        "python -m ros_rl.learning.walk bundle",
+        "command": f"python -m ros_rl.learning.walk train --steps {asked} --seed {seed}; python -m ros_rl.learning.walk bundle",
         "revision": f"ros_rl {__version__}",
-        "data": f"{record['steps']} steps of simulation",
+        "data": f"{steps} steps of simulation",
     }
     return bundled(tensors, training)
 
@@ -189,8 +189,8 @@ class EvaluateArgs:
     """Name or folder of the bundle."""
     seeds: int = 5
     """Episodes of each command, and of each direction of a push."""
-    output: Path = Path("docs/results/quadruped_walk.json")
-    """Where the figures go."""
+    output: Path | None = None
+    """JSON file to write the figures to."""
 
 
 def play(environment: WalkVectorEnv, policy: Policy, steps: int, push: Callable[[int], np.ndarray] | None = None) -> tuple[np.ndarray, ...]:
@@ -276,6 +276,17 @@ def evaluate(walked: Walk, policy: Policy, seeds: int) -> dict[str, Any]:
     return found
 
 
+def missed(found: dict[str, Any]) -> list[str]:
+    """Returns in words what of that which was asked some figures of `evaluate` do not reach."""
+    names, words = {"linear": "speed", "turn": "turn rate"}, []
+    for ground, figures in found.items():
+        off = {name: value for name, value in figures["error"].items() if value > LARGEST_ERROR}
+        words += [f"{ground}: off by {100 * value:.1f} % of the {names[name]}" for name, value in off.items()]
+        survived = figures["pushes"][f"{PUSHES[0]:g}"]["survived"]
+        words += [f"{ground}: survived {100 * survived:.1f} % of pushes of {PUSHES[0]:g} m/s"] if survived < LEAST_SURVIVAL else []
+    return words
+
+
 def _print(name: str, found: dict[str, Any]) -> None:
     for ground, figures in found.items():
         print(f"{name}, {ground}")
@@ -286,10 +297,11 @@ def _print(name: str, found: dict[str, Any]) -> None:
         for kind in ("pushes", "pushes_varied"):
             shares = ", ".join(f"{size} m/s {row['survived']:.1%} of {row['of']}" for size, row in figures[kind].items())
             print(f"  {kind} survived: {shares}")
+    print(f"{name}: " + ("; ".join(missed(found)) or "does what was asked"))
 
 
 def measure(args: EvaluateArgs) -> dict[str, Any]:
-    """Measures a bundle and its trot alone, prints that and writes it.
+    """Measures a bundle and its trot alone, prints that, and writes it if there is a file to write it to.
 
     Raises:
         UserError: there is no such bundle, or it is another kind of policy.
@@ -303,7 +315,8 @@ def measure(args: EvaluateArgs) -> dict[str, Any]:
         _print(name, figures)
     asked = {"largest_error": LARGEST_ERROR, "least_survival": LEAST_SURVIVAL}
     result = {"asked": asked, "pushed_at": list(PUSHED_AT), "seeds": args.seeds, "policies": found}
-    save_json(args.output, result)
+    if args.output is not None:
+        save_json(args.output, result)
     return result
 
 

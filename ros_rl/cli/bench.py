@@ -312,6 +312,8 @@ class BenchWalk:
             raise UserError(
                 f"--push-every must be from 0 to 3600 s and --push-speed from 0 to 10 m/s, got {self.push_every:g} and {self.push_speed:g}"
             )
+        if self.filter == "none" and self.recovery != BenchWalk.recovery:
+            raise UserError("--recovery has no effect without --filter recovery; leave it out")
         for name, path in (("--out", self.out), ("--film", self.film)):
             if path is not None:
                 _check_writable(path, name)

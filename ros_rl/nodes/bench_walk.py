@@ -151,7 +151,7 @@ class Judge:
         self._known_for, self._sum = 0.0, np.zeros(3)
 
 
-class _WalkWatcher(Watcher):
+class WalkWatcher(Watcher):
     """Judges, tells, pushes, and keeps poses to film."""
 
     def __init__(self, spec: RobotSpec, namespace: str, judge: Judge, caption: str, filmed: bool):
@@ -243,7 +243,7 @@ def measure(
     whole, spec = described(robot, policy, safety_filter, recovery)
     judge = Judge(script)
     start_ros()
-    watcher = _WalkWatcher(spec, whole.namespace, judge, f"{policy}, filter {safety_filter}", filmed)
+    watcher = WalkWatcher(spec, whole.namespace, judge, f"{policy}, filter {safety_filter}", filmed)
     try:
         with GraphProcesses(whole, quiet=True) as running:
 

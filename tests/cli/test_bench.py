@@ -106,6 +106,7 @@ def test_the_loop_is_measured():
         (["loop", "--seconds", "0"], "--seconds above 0 and below 3600"),
         (["walk", "--minutes", "0"], "--minutes must be above 0 and at most 600, --seed not negative, got 0 and 0"),
         (["walk", "--push-speed", "-1"], "--push-every must be from 0 to 3600 s and --push-speed from 0 to 10 m/s, got 10 and -1"),
+        (["walk", "--recovery", "go1_stand"], "--recovery has no effect without --filter recovery; leave it out"),
         (["walk", "--film", "."], "--film . is a folder, it must be a file"),
         (["walk", "--robot", "quadrupet"], "unknown robot 'quadrupet', did you mean 'quadruped'?"),
         (["record", "--fps", "0"], "--fps must be from 1 to 240 and --seconds from 1 to 3600, got 0 and 60"),

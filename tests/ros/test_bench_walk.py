@@ -2,9 +2,13 @@
 
 import numpy as np
 import pytest
+from geometry_msgs.msg import Twist, Vector3
+from sensor_msgs.msg import JointState
 
 from ros_rl.errors import UserError
-from ros_rl.nodes.bench_walk import FASTEST, Judge, Script, described, measure
+from ros_rl.nodes.bench_walk import FASTEST, Judge, Script, WalkWatcher, described, measure
+from ros_rl.nodes.messages import to_privileged
+from ros_rl.robots.spec import load_robot
 
 PERIOD = 0.005
 UPRIGHT = np.array([0.0, 0.0, 0.27, 1.0, 0.0, 0.0, 0.0])
@@ -122,6 +126,34 @@ def test_nothing_is_said_of_commands_that_did_not_hold_for_long_enough():
 def test_what_cannot_walk_is_refused_before_anything_starts(robot, policy, message):
     with pytest.raises(UserError, match=message):
         described(robot, policy, "none", "")
+
+
+def test_the_command_that_holds_and_pushes_are_sent_into_the_graph(ros):
+    watcher = WalkWatcher(load_robot("quadruped"), "/test", Judge(Told((0.5, 0.1, -0.4), pushes=[0.3])), "", False)
+    ros.executor.add_node(watcher)
+    told, pushed = ros.hear(Twist, "cmd_vel"), ros.hear(Vector3, "sim/push")
+    states = ros.probe.create_publisher(JointState, "sim/privileged", 10)
+
+    def show(stamp):
+        before = watcher.heard
+
+        def arrived():
+            states.publish(to_privileged(stamp, {"base_pose": UPRIGHT, "base_velocity": np.zeros(6)}))
+            return watcher.heard != before
+
+        ros.until(arrived)
+
+    try:
+        ros.until(lambda: told and watcher.count_subscribers("sim/push") and ros.probe.count_publishers("sim/push"))
+        for stamp in (1.4, 1.6, 1.8, 2.0):
+            show(stamp)
+        ros.until(lambda: told[-1].linear.x and pushed)
+    finally:
+        ros.executor.remove_node(watcher)
+        watcher.close()
+    sent = [[twist.linear.x, twist.linear.y, twist.angular.z] for twist in told]
+    assert sent[0] == [0.0, 0.0, 0.0] and sent[-1] == [0.5, 0.1, -0.4], "it is told to walk once it stands"
+    assert [[push.x, push.y, push.z] for push in pushed] == [[0.0, 1.0, 0.0]]
 
 
 def test_a_graph_of_processes_is_pushed_over_and_stood_up_again(domain):

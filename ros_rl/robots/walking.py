@@ -39,7 +39,7 @@ class Mirror:
     """What a robot sees and does as a mirror shows it: left is right.
 
     The trot is its own mirror image half a stride later, if legs and stance are symmetric and opposite legs step in turns: so is the
-    clock in the mirror.
+    clock in the mirror. Positions are seen from home, which has to be symmetric too.
     """
 
     def __init__(self, joints: Sequence[str]):

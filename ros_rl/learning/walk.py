@@ -165,15 +165,16 @@ def trained(folder: Path) -> Bundle:
     try:
         tensors = load((folder / "policy.safetensors").read_bytes())
         record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
-        asked, seed, steps = (int(record[name]) for name in ("asked", "seed", "steps"))
+        record = {name: int(record[name]) for name in ("asked", "seed", "steps")}
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{folder}: no trained walk can be read from it ({error}); python -m ros_rl.learning.walk train makes one"
         ) from None
     training = {
-        "command": f"python -m ros_rl.learning.walk train --steps {asked} --seed {seed}; python -m ros_rl.learning.walk bundle",
+        "command": f"python -m ros_rl.learning.walk train --steps {record['asked']} --seed {record['seed']}; "
+        "python -m ros_rl.learning.walk bundle",
         "revision": f"ros_rl {__version__}",
-        "data": f"{steps} steps of simulation",
+        "data": f"{record['steps']} steps of simulation",
     }
     return bundled(tensors, training)
 

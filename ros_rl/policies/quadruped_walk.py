@@ -18,11 +18,9 @@ from ros_rl.robots.trot import Gait
 from ros_rl.robots.walking import OBSERVATIONS, Mirror, Walk, Walker
 
 _CUT = 10.0  # standard deviations that a normalised observation is cut to
-_GAP = (
-    0.5  # s without an observation, after which the stride is lost; after 0.4 s or less, to walk on falls no more often than to begin anew
-)
 _GAIT = ("stance", "phase")
 _LIMITS = ("velocity_limit", "acceleration_limit")
+_GAP = 0.5  # s without an observation, after which the stride is lost; after 0.4 s, to walk on falls no more often than to begin anew
 
 
 @pydantic.dataclasses.dataclass(config=STRICT)

@@ -77,7 +77,7 @@ def test_pushes_come_from_all_sides_in_the_robots_own_directions():
     ("words", "message"),
     [
         (["train", "--steps", "0"], "--steps must be at least 1"),
-        (["bundle", "--folder", "nowhere"], "nowhere: no trained walk"),
+        (["bundle", "--folder", "nowhere"], "nowhere: no trained policy can be read"),
         (["evaluate", "--seeds", "0"], "--seeds must be at least 1"),
         (["evaluate", "--bundle", "quadruped_trot"], "parameter"),
     ],

@@ -27,6 +27,7 @@ from ros_rl.policies.interface import ObservationKey, PolicySpec
 from ros_rl.policies.quadruped_walk import MEASURED, contents_of, correction_in, walk_in
 from ros_rl.policies.runner import PolicyRunner
 from ros_rl.robots.spec import load_robot
+from ros_rl.robots.walking import Walk
 from ros_rl.safety.interface import SafetyReport
 from ros_rl.safety.recovery import RecoverySettings, load_recovery
 from ros_rl.safety.region import Region
@@ -319,11 +320,20 @@ def brought_back(bundle: Bundle | None, from_states: NearFalls) -> np.ndarray:
 
 
 def behind(bundle: Bundle | None) -> Make:
-    """Returns what builds robots behind the filter `recovery` with a bundle; without one, as they are."""
+    """Returns what builds robots behind the filter `recovery` with a bundle; without one, as they are.
+
+    Raises:
+        UserError: the bundle cannot be used there.
+    """
     if bundle is None:
         return WalkVectorEnv
     robot = load_robot(ROBOT)
-    return lambda *args: FilteredWalk(*args, lambda: load_recovery(robot, bundle, RecoverySettings()))
+    load_recovery(robot, bundle, RecoverySettings())
+
+    def build(walk: Walk, count: int, conditions: Conditions, steps: int) -> FilteredWalk:
+        return FilteredWalk(walk, count, conditions, steps, lambda: load_recovery(robot, bundle, RecoverySettings()))
+
+    return build
 
 
 def random_falls(build: Make, steps: int) -> dict[str, Any]:
@@ -342,16 +352,16 @@ def random_falls(build: Make, steps: int) -> dict[str, Any]:
     return {"falls": falls, "steps": steps * _COPIES, "per_1000": round(1000.0 * falls / (steps * _COPIES), 2)}
 
 
-def walking(bundle: Bundle | None) -> dict[str, Any]:
+def walking(build: Make) -> dict[str, Any]:
     """Returns how far robots are off their commands that nobody pushes, and how often recovery begins in a minute of walking."""
     kept: list[WalkVectorEnv] = []
 
-    def build(*args: Any) -> WalkVectorEnv:
-        kept.append(behind(bundle)(*args))
+    def keep(walk: Walk, count: int, conditions: Conditions, steps: int) -> WalkVectorEnv:
+        kept.append(build(walk, count, conditions, steps))
         return kept[-1]
 
     walk = load_bundle(WALK)
-    rows = tracking(walk_in(walk), correction_in(walk), 3, uneven=False, make=build)
+    rows = tracking(walk_in(walk), correction_in(walk), 3, uneven=False, make=keep)
     (environment,) = kept
     errors = {part: round(float(np.mean([row["error"][part] for row in rows if part in row["error"]])), 4) for part in ("linear", "turn")}
     found: dict[str, Any] = {"error": errors, "fell": sum(row["fell"] for row in rows), "of": sum(row["of"] for row in rows)}
@@ -370,21 +380,22 @@ def measure(args: EvaluateArgs) -> dict[str, Any]:
     """
     if args.seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {args.seeds}")
-    walk, held_out = load_bundle(WALK), near_falls(HELD_OUT, HELD_OUT_SEED)
+    walk = load_bundle(WALK)
     bundles = {"none": None, STANCE: replace(load_bundle(STANCE), region=REGION), NAME: load_bundle(args.bundle)}
-    found: dict[str, Any] = {}
-    for name, bundle in bundles.items():
-        build = behind(bundle)
+    builds = {name: behind(bundle) for name, bundle in bundles.items()}
+    held_out, found = near_falls(HELD_OUT, HELD_OUT_SEED), dict[str, Any]()
+    for name, build in builds.items():
         pushed = {f"{size:g}": survival(walk_in(walk), correction_in(walk), args.seeds, NOMINAL, size, build) for size in PUSHES}
-        back = round(float(brought_back(bundle, held_out).mean()), 4)
         found[name] = {
-            "brought_back": back,
+            "brought_back": round(float(brought_back(bundles[name], held_out).mean()), 4),
             "pushes": pushed,
             "random_targets": random_falls(build, RANDOM_STEPS),
-            "walking": walking(bundle),
+            "walking": walking(build),
         }
         shares = ", ".join(f"{size} m/s {row['survived']:.1%}" for size, row in pushed.items())
-        print(f"{name}: brings back {back:.1%} of {HELD_OUT}; survives pushes of {shares} (of {pushed['1']['of']} each)")
+        print(
+            f"{name}: brings back {found[name]['brought_back']:.1%} of {HELD_OUT}; survives pushes of {shares} (of {16 * args.seeds} each)"
+        )
         print(f"  random joint targets: {found[name]['random_targets']}; walking: {found[name]['walking']}", flush=True)
     asked = {
         "more_brought_back": MORE_BROUGHT_BACK,
@@ -407,12 +418,16 @@ Command = (
 def main(words: list[str]) -> int:
     """Does what the words ask for; returns the exit code."""
     args: Any = tyro.cli(Command, args=words, prog="python -m ros_rl.learning.quadruped_recovery")
-    work = {TrainArgs: train, MakeArgs: make, EvaluateArgs: measure}[type(args)]
 
-    def run() -> None:
-        work(args)
+    def work() -> None:
+        if isinstance(args, TrainArgs):
+            train(args)
+        elif isinstance(args, MakeArgs):
+            make(args)
+        else:
+            measure(args)
 
-    return run_command(run)
+    return run_command(work)
 
 
 if __name__ == "__main__":

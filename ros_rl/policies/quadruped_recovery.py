@@ -16,8 +16,8 @@ class QuadrupedRecovery(QuadrupedWalk):
 
     walker_class = Catcher
 
-    def _begin(self, posture: np.ndarray) -> None:
-        self.walker.go_on([0], posture)
+    def _begin(self, seen: Mapping[str, np.ndarray]) -> None:
+        self.walker.go_on([0], seen["joint_position"][None], seen["joint_velocity"][None])
 
     def _rows(self, seen: Mapping[str, np.ndarray]) -> np.ndarray:
         return self._walk_on(seen)

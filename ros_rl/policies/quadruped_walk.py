@@ -109,12 +109,12 @@ class QuadrupedWalk:
         """Returns the joint targets of the control periods until the next action, rad."""
         seen = self._observations.build(observation)
         if not self._begun:
-            self._begin(seen["joint_position"][None])
+            self._begin(seen)
             self._begun = True
         return ActionChunk(self.spec.joint_names, self._rows(seen), 1.0 / self.spec.rate, observation.stamp, self._name)
 
-    def _begin(self, posture: np.ndarray) -> None:
-        self.walker.begin([0], posture)
+    def _begin(self, seen: Mapping[str, np.ndarray]) -> None:
+        self.walker.begin([0], seen["joint_position"][None])
 
     def _rows(self, seen: Mapping[str, np.ndarray]) -> np.ndarray:
         """Returns the joint targets of the next control periods, rad, (periods, joints)."""

@@ -12,6 +12,7 @@ from ros_rl.robots.trot import Gait, Trot
 
 OBSERVATIONS = 47
 _JOINTS = 12
+_TIME = 0.05  # s, by which a speed counts as an angle where a stage of the stride is looked for
 _LATE = 2  # actions' times by which joints follow their targets
 _STRIDES = ((0.5, 0.0, 0.0), (-0.3, 0.0, 0.0), (0.0, 0.2, 0.0), (0.0, -0.2, 0.0), (0.0, 0.0, 0.5), (0.0, 0.0, -0.5))  # m/s, m/s, rad/s
 
@@ -98,8 +99,9 @@ class Walker:
         """Starts episodes of some robots, in the posture (k, 12), from which they first move to the stance."""
         self.velocity[copies], self.clock[copies], self.action[copies], self.posture[copies] = 0.0, 0, 0.0, posture
 
-    def go_on(self, copies: Any, posture: np.ndarray) -> None:
-        """Starts episodes as `begin` does, of robots that act from the beginning."""
+    def go_on(self, copies: Any, posture: np.ndarray, speed: np.ndarray) -> None:
+        """Starts episodes of some robots as `begin` does, but they act at once; joints move at a speed of (k, 12), rad/s."""
+        del speed  # a walk begins with the beginning of a stride
         self.begin(copies, posture)
         self.clock[copies] = self.settling
 
@@ -170,13 +172,16 @@ class Catcher(Walker):
         """Stands at the beginning of `count` episodes."""
         super().__init__(walk, robot, count)
         strides = np.arange(round(walk.rate / walk.gait.frequency)) * walk.gait.frequency / walk.rate
-        self._strides = self._trot.targets(strides, np.array(_STRIDES)[:, None])
+        self._stages = self._trot.targets(strides, np.array(_STRIDES)[:, None])
+        self._speeds = 0.5 * walk.rate * (np.roll(self._stages, -1, axis=1) - np.roll(self._stages, 1, axis=1))
 
-    def go_on(self, copies: Any, posture: np.ndarray) -> None:
-        """Starts episodes of some robots at that action's time of a stride whose joint targets are nearest to the posture, (k, 12)."""
+    def go_on(self, copies: Any, posture: np.ndarray, speed: np.ndarray) -> None:
+        """Starts episodes of some robots at that action's time of a stride whose joint targets, and their speed, are nearest to the
+        posture, (k, 12), and the joints' speed, (k, 12), rad/s.
+        """
         self.begin(copies, posture)
-        apart = np.square(posture[:, None, None] - self._strides).sum(axis=-1).min(axis=1)
-        self.clock[copies] = self.settling + np.argmin(apart, axis=1) + _LATE
+        apart = np.square(posture[:, None, None] - self._stages) + np.square(_TIME * (speed[:, None, None] - self._speeds))
+        self.clock[copies] = self.settling + np.argmin(apart.sum(axis=-1).min(axis=1), axis=1) + _LATE
 
     def listen(self, command: np.ndarray, copies: Any = slice(None)) -> None:
         """Does nothing: it is not told where to go."""

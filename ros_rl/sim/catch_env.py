@@ -35,6 +35,7 @@ class CatchVectorEnv(WalkVectorEnv):
         self,
         walk: Walk,
         states: np.ndarray,
+        uneven: np.ndarray,
         region: float,
         num_envs: int = 1,
         conditions: Conditions = NOMINAL,

@@ -186,7 +186,8 @@ class WalkVectorEnv(KeptVectorEnv):
         super().resume(copies, states)
         told = self.copies.ctrl[copies][:, self._built[0].actuators]
         self._target[copies], self._late_targets[copies] = told, told[:, None]
-        self.walker.go_on(copies, measured_positions(self._built[0], self.copies.qpos[copies]))
+        model, qpos, qvel = self._built[0], self.copies.qpos[copies], self.copies.qvel[copies]
+        self.walker.go_on(copies, measured_positions(model, qpos), measured_velocities(model, qvel))
         self.walker.listen(self.command[copies], copies)
 
     def advance(self, actions: np.ndarray, copies: np.ndarray | None) -> None:

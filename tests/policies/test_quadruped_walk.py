@@ -114,7 +114,7 @@ def test_a_second_episode_is_as_the_first():
         ({"weight0": None}, "no tensor 'weight0'"),
         ({"bias1": np.zeros(11, np.float32)}, r"'bias1' has shape \(11,\), needed is \(12,\)"),
         ({"weight1": np.zeros((15, 12), np.float32)}, r"'weight1' has shape \(15, 12\), needed is \(16, 12\)"),
-        ({"weight1": np.zeros((16, 3), np.float32), "bias1": np.zeros(3, np.float32)}, "3 outputs for 12 joints"),
+        ({"weight1": np.zeros((16, 3), np.float32), "bias1": np.zeros(3, np.float32)}, "3 outputs, needed are 12"),
         ({"variance": np.full(47, np.nan)}, "'variance' is not finite"),
     ],
 )

@@ -6,6 +6,7 @@ python -m ros_rl.learning.quadruped_recovery evaluate    # beside the stance, th
 """
 
 import sys
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -32,10 +33,10 @@ from ros_rl.safety.interface import SafetyReport
 from ros_rl.safety.recovery import RecoverySettings, load_recovery
 from ros_rl.safety.region import Region
 from ros_rl.sim.catch_env import CatchVectorEnv, catch
-from ros_rl.sim.walk_env import FALLEN_TILT, LOW, LOW_RANGE, NOMINAL, RATE, ROBOT, Conditions, WalkVectorEnv
+from ros_rl.sim.walk_env import LOW, LOW_RANGE, NOMINAL, RATE, ROBOT, Conditions, WalkVectorEnv
 
 NAME, WALK, STANCE = "quadruped_recovery", "quadruped_walk", "quadruped_stand"
-REGION = Region(0.15, round(FALLEN_TILT, 3), LOW_RANGE, LOW)
+REGION = Region(0.15, 1.047, LOW_RANGE, LOW)
 CONDITIONS = Conditions(uneven=0.5, push=0.0, commands=False)
 PPO = PpoArgs(copies=64, rollout=64, epochs=5, batch=512, learning_rate=5e-4, log_std=-1.5, hidden=(128, 64), target_kl=0.02)
 LAST_LOG_STD = -3.0  # of the policy's spread, which is at most this at the end: what ships has none at all
@@ -301,7 +302,8 @@ def brought_back(bundle: Bundle | None, from_states: NearFalls) -> np.ndarray:
     if bundle is None:
         environment: WalkVectorEnv = WalkVectorEnv(walked, count, conditions, 10_000)
     else:
-        environment = FilteredWalk(walked, count, conditions, 10_000, lambda: Alone(bundle))
+        alone = Alone(bundle)
+        environment = FilteredWalk(walked, count, conditions, 10_000, lambda: deepcopy(alone))
     policy, fallen = correction_in(walk), np.zeros(count, bool)
     environment.reset(seed=0)
     environment.resume(everyone, from_states.states)
@@ -328,10 +330,10 @@ def behind(bundle: Bundle | None) -> Make:
     if bundle is None:
         return WalkVectorEnv
     robot = load_robot(ROBOT)
-    load_recovery(robot, bundle, RecoverySettings())
+    one = load_recovery(robot, bundle, RecoverySettings())
 
     def build(walk: Walk, count: int, conditions: Conditions, steps: int) -> FilteredWalk:
-        return FilteredWalk(walk, count, conditions, steps, lambda: load_recovery(robot, bundle, RecoverySettings()))
+        return FilteredWalk(walk, count, conditions, steps, lambda: deepcopy(one))
 
     return build
 

@@ -25,10 +25,8 @@ PUSHED, ACTIONS = 70, 150
 
 def test_a_robot_goes_as_through_runner_filter_and_guard_into_recovery_and_out_of_it():
     robot = GuardedRobot(MujocoRobot(ROBOT, TASK), Guard(ROBOT))
-    runner, stage = (
-        PolicyRunner(load_policy(WALK, ROBOT)),
-        SafetyStage(ROBOT, load_recovery(ROBOT, "quadruped_recovery", RecoverySettings())),
-    )
+    runner, recovery = PolicyRunner(load_policy(WALK, ROBOT)), load_recovery(ROBOT, "quadruped_recovery", RecoverySettings())
+    stage = SafetyStage(ROBOT, recovery)
     robot.reset(4)
     expected, sources = [], []
     for period in range(4 * ACTIONS):
@@ -54,7 +52,7 @@ def test_a_robot_goes_as_through_runner_filter_and_guard_into_recovery_and_out_o
         if action == PUSHED:
             environment.push(np.array([[0.0, 0.8], [0.0, 0.0]]))
         seen, *_ = environment.step(act(seen))
-    np.testing.assert_allclose(sent, expected, atol=1e-7)
+    np.testing.assert_allclose(sent, expected, atol=1e-5)  # two rows of a network are not multiplied quite as one
     triggers = [report.values["triggers"] for report in environment.reports]
     assert triggers[0] >= 1 and triggers[1] == 0, "each robot has a filter of its own"
 

@@ -21,7 +21,7 @@ SMALL = replace(recovery.PPO, copies=4, rollout=8, batch=16, epochs=1)
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
     """Starts from few robots at few moments."""
-    for name, value in {"_COPIES": 16, "_MOMENTS": 2, "HELD_OUT": 20, "RANDOM_STEPS": 4}.items():
+    for name, value in {"_COPIES": 16, "_MOMENTS": 2, "HELD_OUT": 12, "RANDOM_STEPS": 4}.items():
         monkeypatch.setattr(recovery, name, value)
 
 
@@ -30,14 +30,14 @@ def starts():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recovery, "_COPIES", 16)
         patch.setattr(recovery, "_MOMENTS", 2)
-        return recovery.near_falls(60, 0)
+        return recovery.near_falls(40, 0)
 
 
 def test_states_are_between_walking_and_a_fall_and_know_their_walk(starts):
-    assert len(starts.states) == 60 and 10 < starts.uneven.sum() < 50 and (np.diff(starts.uneven.astype(int)) >= 0).all()
-    environment = WalkVectorEnv(walk_in(load_bundle("quadruped_walk")), 60, replace(NOMINAL, uneven=starts.uneven.mean()))
+    assert len(starts.states) == 40 and 8 < starts.uneven.sum() < 32 and (np.diff(starts.uneven.astype(int)) >= 0).all()
+    environment = WalkVectorEnv(walk_in(load_bundle("quadruped_walk")), 40, replace(NOMINAL, uneven=starts.uneven.mean()))
     environment.reset(seed=0)
-    environment.resume(np.arange(60), starts.states)
+    environment.resume(np.arange(40), starts.states)
     rho = environment.instability()
     assert (rho >= 0.08 - 1e-9).all() and (rho <= 0.95).all()
     assert np.median(rho) < 0.4 < rho.max()
@@ -91,7 +91,7 @@ def test_a_training_that_was_stopped_goes_on_bit_for_bit(tmp_path, monkeypatch):
     bundle = load_bundle(tmp_path / "quadruped_recovery")
     np.testing.assert_array_equal(bundle.tensors["weight0"], whole.actor.layers[0][0])
     assert bundle.region == recovery.REGION and "--steps 128" in bundle.training["command"]
-    assert 0.0 <= bundle.metrics["brought_back"] <= 1.0 and bundle.metrics["states"] == 20
+    assert 0.0 <= bundle.metrics["brought_back"] <= 1.0 and bundle.metrics["states"] == 12
     with pytest.raises(UserError, match="train anew in another folder"):
         recovery.train(args, replace(SMALL, epochs=2))
 
@@ -99,7 +99,7 @@ def test_a_training_that_was_stopped_goes_on_bit_for_bit(tmp_path, monkeypatch):
 def test_a_robot_is_back_if_it_stands_two_seconds_later(starts):
     bundle = load_bundle("quadruped_recovery")
     back, stance, walk = (recovery.brought_back(some, starts) for some in (bundle, load_bundle("quadruped_stand"), None))
-    assert back.sum() > max(stance.sum(), walk.sum()) and 0 < stance.sum() < 60
+    assert back.sum() > max(stance.sum(), walk.sum()) and 0 < stance.sum() < 40
     lying = starts._replace(states=starts.states.copy())
     lying.states[:, 4:8] = [0.0, 1.0, 0.0, 0.0]  # time and position, then the attitude: on its back
     assert not recovery.brought_back(bundle, lying).any()
@@ -107,7 +107,8 @@ def test_a_robot_is_back_if_it_stands_two_seconds_later(starts):
 
 def test_figures_of_all_are_written_and_say_what_was_asked(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(recovery, "PUSHES", (1.0,))
-    monkeypatch.setattr("ros_rl.learning.walk.COMMANDS", ((0.5, 0.0, 0.0), (0.0, 0.0, 0.5)))
+    for name, value in {"COMMANDS": ((0.5, 0.0, 0.0), (0.0, 0.0, 0.5)), "_WARM": 20, "_MEASURED": 20, "_AFTER": 20}.items():
+        monkeypatch.setattr(f"ros_rl.learning.walk.{name}", value)
     assert recovery.main(["evaluate", "--seeds", "1", "--output", str(tmp_path / "found.json")]) == 0
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["asked"]["more_survival"] == 0.05 and found["region"]["d"] == recovery.REGION.d

@@ -21,7 +21,7 @@ from ros_rl.learning.command import run_command
 from ros_rl.learning.filtered_walk import FilteredWalk
 from ros_rl.learning.ppo import Ppo, PpoArgs
 from ros_rl.learning.training import save_json
-from ros_rl.learning.walk import PUSHED_AT, SAVE_EVERY, Make, Policy, read, survival, tracking, write
+from ros_rl.learning.walk import PUSHED_AT, Make, Policy, learn, read, survival, tracking
 from ros_rl.policies.actors import load_policy
 from ros_rl.policies.bundle import Bundle, load_bundle, save_bundle
 from ros_rl.policies.interface import ObservationKey, PolicySpec
@@ -53,6 +53,7 @@ RANDOM_STEPS = 500  # actions of each of 64 robots
 _AFTER = 100  # actions
 
 # States to start from.
+STARTS = 4000
 _COPIES = 64
 _LEAST, _WORST = 0.08, 0.95  # ρ; walking on flat ground, it stays below 0.06
 _MOMENTS, _APART, _WARM = 20, 17, 100  # of walking robots; actions between two, which is no whole number of strides, and before
@@ -143,10 +144,8 @@ def random_action(before: np.ndarray, draw: np.random.Generator) -> np.ndarray:
 class TrainArgs:
     """What to train."""
 
-    steps: int = 4_000_000
+    steps: int = 3_500_000
     """Environment steps, of all copies together."""
-    states: int = 4000
-    """States to start from."""
     seed: int = 0
     """Of states and training."""
     folder: Path = Path("out/quadruped_recovery")
@@ -169,31 +168,20 @@ def begin_with(learner: Ppo, bundle: Bundle) -> None:
 
 
 def train(args: TrainArgs, ppo: PpoArgs = PPO) -> Ppo:
-    """Trains, or goes on; leaves states.npy, a checkpoint, policy.safetensors and training.json in the folder.
+    """Trains, or goes on; leaves a checkpoint, policy.safetensors and training.json in the folder.
 
     Raises:
         UserError: the numbers do not fit, or the folder holds another training.
         RobotFault: the training broke down.
     """
-    if args.steps < 1 or args.states < 1 or args.seed < 0:
-        raise UserError(f"--steps and --states must be at least 1 and --seed not negative, got {args.steps}, {args.states}, {args.seed}")
+    if args.steps < 1 or args.seed < 0:
+        raise UserError(f"--steps must be at least 1 and --seed not be negative, got {args.steps} and {args.seed}")
     iterations = -(-args.steps // (ppo.copies * ppo.rollout))
-    starts = near_falls(args.states, args.seed)
+    starts = near_falls(STARTS, args.seed)
     environment = CatchVectorEnv(catch(), starts.states, starts.uneven, REGION.d, ppo.copies, CONDITIONS)
     learner = Ppo(ppo, environment, iterations, args.seed)
     begin_with(learner, load_bundle(WALK))
-    kept = args.folder / "recovery.npz"
-    print(f"{NAME}: {learner.resume(kept)}", file=sys.stderr)
-    while learner.iteration < iterations:
-        spread = ppo.log_std + (LAST_LOG_STD - ppo.log_std) * learner.iteration / iterations
-        np.minimum(learner.log_std, spread, out=learner.log_std)
-        figures = learner.iterate()
-        if learner.iteration % SAVE_EVERY == 0 or learner.iteration == iterations:
-            learner.save(kept)
-            write(args.folder, learner, args.steps, args.seed)
-            recent = np.array([row[4] for row in learner.episodes[-1000:]] or [np.nan])
-            shown = " ".join(f"{name} {figures[name]:.4g}" for name in ("return", "kl", "std", "critic_loss"))
-            print(f"{learner.steps} steps: {shown} fell {recent.mean():.1%}", file=sys.stderr, flush=True)
+    learn(learner, args.folder / "recovery.npz", args.steps, LAST_LOG_STD)
     return learner
 
 

@@ -105,27 +105,38 @@ def train(args: TrainArgs, ppo: PpoArgs = PPO) -> Ppo:
     iterations = -(-args.steps // (ppo.copies * ppo.rollout))
     environment = WalkVectorEnv(walk(), ppo.copies, Conditions(), EPISODE_STEPS, threads=args.threads)
     learner = Ppo(ppo, environment, iterations, args.seed)
-    kept = args.folder / "walk.npz"
-    print(f"{NAME}: {learner.resume(kept)}", file=sys.stderr)
-    while learner.iteration < iterations:
-        spread = ppo.log_std + (LAST_LOG_STD - ppo.log_std) * learner.iteration / iterations
-        np.minimum(learner.log_std, spread, out=learner.log_std)
-        figures = learner.iterate()
-        if learner.iteration % SAVE_EVERY == 0 or learner.iteration == iterations:
-            learner.save(kept)
-            write(args.folder, learner, args.steps, args.seed)
-            lengths = np.mean([row[3] for row in learner.episodes[-100:]] or [np.nan])
-            shown = " ".join(f"{name} {figures[name]:.4g}" for name in ("return", "falls", "kl", "std"))
-            print(f"{learner.steps} steps: {shown} length {lengths:.0f}", file=sys.stderr, flush=True)
+    learn(learner, args.folder / "walk.npz", args.steps, LAST_LOG_STD)
     return learner
 
 
-def write(folder: Path, learner: Ppo, steps: int, seed: int) -> None:
-    """Writes the policy as it is, and how it came to be: the steps that were asked for and the seed."""
+def learn(learner: Ppo, kept: Path, steps: int, last_log_std: float) -> None:
+    """Trains to the end, from the newest checkpoint if there is one; leaves checkpoints and, beside them, what `write` writes.
+
+    Args:
+        learner: whose spread is annealed.
+        kept: where the newest checkpoint goes.
+        steps: that were asked for.
+        last_log_std: logarithm of the policy's spread at the end.
+    """
+    print(f"{kept}: {learner.resume(kept)}", file=sys.stderr)
+    first, iterations = learner.args.log_std, learner.iterations
+    while learner.iteration < iterations:
+        np.minimum(learner.log_std, first + (last_log_std - first) * learner.iteration / iterations, out=learner.log_std)
+        figures = learner.iterate()
+        if learner.iteration % SAVE_EVERY == 0 or learner.iteration == iterations:
+            learner.save(kept)
+            write(kept.parent, learner, steps)
+            lengths = np.mean([row[3] for row in learner.episodes[-100:]] or [np.nan])
+            shown = " ".join(f"{name} {figures[name]:.4g}" for name in ("return", "falls", "kl", "std"))
+            print(f"{learner.steps} steps: {shown} length {lengths:.0f}", file=sys.stderr, flush=True)
+
+
+def write(folder: Path, learner: Ppo, steps: int) -> None:
+    """Writes the policy as it is, and how it came to be; `steps` were asked for."""
     folder.mkdir(parents=True, exist_ok=True)
     paths.write_atomically(folder / "policy.safetensors", save(tensors_of(learner)))
     history = {name: [round(value, 5) if np.isfinite(value) else None for value in values] for name, values in learner.history.items()}
-    save_json(folder / "training.json", {"steps": learner.steps, "asked": steps, "seed": seed, "history": history})
+    save_json(folder / "training.json", {"steps": learner.steps, "asked": steps, "seed": learner.seed, "history": history})
 
 
 def read(folder: Path, command: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

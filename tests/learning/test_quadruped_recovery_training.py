@@ -21,7 +21,7 @@ SMALL = replace(recovery.PPO, copies=4, rollout=8, batch=16, epochs=1)
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
     """Starts from few robots at few moments."""
-    for name, value in {"_COPIES": 16, "_MOMENTS": 2, "HELD_OUT": 12, "RANDOM_STEPS": 4}.items():
+    for name, value in {"_COPIES": 16, "_MOMENTS": 2, "HELD_OUT": 12, "STARTS": 20, "RANDOM_STEPS": 4}.items():
         monkeypatch.setattr(recovery, name, value)
 
 
@@ -69,8 +69,8 @@ def test_training_begins_with_what_the_walk_does_when_it_is_told_to_stand(starts
 
 
 def test_a_training_that_was_stopped_goes_on_bit_for_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr(recovery, "SAVE_EVERY", 1)
-    args = recovery.TrainArgs(steps=4 * 32, states=20, folder=tmp_path / "whole")
+    monkeypatch.setattr("ros_rl.learning.walk.SAVE_EVERY", 1)
+    args = recovery.TrainArgs(steps=4 * 32, folder=tmp_path / "whole")
     whole = recovery.train(args, SMALL)
     iterate, done = Ppo.iterate, []
 
@@ -123,7 +123,7 @@ def test_figures_of_all_are_written_and_say_what_was_asked(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["train", "--steps", "0"], "--steps and --states must be at least 1"),
+        (["train", "--steps", "0"], "--steps must be at least 1"),
         (["bundle", "--folder", "nowhere"], "nowhere: no trained policy can be read"),
         (["evaluate", "--seeds", "0"], "--seeds must be at least 1"),
         (["evaluate", "--bundle", "quadruped_trot"], "says no region"),

@@ -88,6 +88,7 @@ setup(
             "pandas>=2.2",  # reads what datasets hold as LeRobot does
             "playwright>=1.65",  # drives the browser of the machine; downloads none
             "pytest>=8",
+            "pytest-rerunfailures>=15",
             "pytest-timeout>=2.3",
             "pytest-xdist>=3.6",
             "ruff>=0.11",

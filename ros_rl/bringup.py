@@ -45,7 +45,7 @@ class Bringup:
 BRINGUPS: Mapping[str, Bringup] = {
     "cartpole": Bringup("cartpole", ("cartpole_balance",), "cartpole_balance"),
     "arm": Bringup("arm", ("put_red_block_in_bowl", "stack_red_on_blue", "push_button"), "arm_circle"),
-    "quadruped": Bringup("quadruped", ("quadruped_trot",), "quadruped_trot"),
+    "quadruped": Bringup("quadruped", ("quadruped_walk",), "quadruped_walk"),
     "quadrotor": Bringup("quadrotor", ("quadrotor_hover",), "quadrotor_hover"),
 }
 

@@ -78,7 +78,7 @@ def test_the_tasks_of_a_bringup_are_for_its_robot_and_the_plain_one_runs_on_a_re
         ("quadrotor_wrench", ("quadrotor", "quadrotor_wrench"), ("quadrotor_hover",)),
         ("panda", ("arm", "panda"), ("put_red_block_in_bowl", "stack_red_on_blue", "push_button")),
         ("ur5", ("arm", "ur5"), ("push_button",)),
-        ("go2", ("quadruped", "go2"), ("quadruped_trot",)),
+        ("go2", ("quadruped", "go2"), ("quadruped_walk",)),
     ],
 )
 def test_a_robot_has_the_bringup_with_tasks_for_it(name, found, tasks):
@@ -163,7 +163,7 @@ def test_with_recovery_a_real_robot_s_attitude_is_no_older_than_the_safety_node_
 def test_a_task_gives_the_policy_and_the_target_velocity_unless_told_otherwise():
     own = parameters(graph("quadruped", {}))["policy_node"]
     told = parameters(graph("quadruped", {"command": "0.1,0,0", "policy": "quadruped_stand"}))["policy_node"]
-    assert own["policy"] == "quadruped_trot"
+    assert own["policy"] == "quadruped_walk"
     assert any(own["command"])
     assert (told["policy"], told["command"]) == ("quadruped_stand", [0.1, 0.0, 0.0])
 

@@ -31,6 +31,7 @@ from ros_rl.robots.walking import Walk
 from ros_rl.sim.walk_env import NOMINAL, RATE, ROBOT, Conditions, WalkVectorEnv, walk
 
 NAME = "quadruped_walk"
+BUNDLES = {ROBOT: NAME, "go1": "go1_walk", "go2": "go2_walk"}  # one network, trained on the first robot, for all of them
 EPISODE_STEPS = 500
 PPO = PpoArgs(copies=64, rollout=64, epochs=5, batch=512, learning_rate=5e-4, log_std=-2.0, hidden=(128, 64), target_kl=0.02)
 LAST_LOG_STD = -3.5  # of the policy's spread, which is at most this at the end: what is shipped has none at all
@@ -157,12 +158,12 @@ def read(folder: Path, command: str) -> tuple[dict[str, np.ndarray], dict[str, A
 
 @dataclass
 class MakeArgs:
-    """What to make the bundle of."""
+    """What to make the bundles of, one for each robot."""
 
     folder: Path = Path("out/walk")
     """What `train` wrote."""
     output: Path | None = None
-    """Folder for the bundle; that of the package unless given."""
+    """Folder for the bundles; that of the package unless given."""
 
 
 def bundled(tensors: dict[str, np.ndarray], training: dict[str, str]) -> Bundle:
@@ -197,6 +198,17 @@ def trained(folder: Path) -> Bundle:
         "data": f"{record['steps']} steps of simulation",
     }
     return bundled(tensors, training)
+
+
+def ship_all(folder: Path, output: Path) -> None:
+    """Measures what a folder holds as the bundle of every robot, each on its own model, and writes them to `output`.
+
+    Raises:
+        UserError: there is nothing, or it is damaged.
+    """
+    bundle = trained(folder)
+    for robot, name in BUNDLES.items():
+        ship(replace(bundle, name=name, spec=replace(bundle.spec, robot=robot)), output / name, EPISODES)
 
 
 # --- Measuring --------------------------------------------------------------------------------------------------------------
@@ -343,7 +355,7 @@ def main(words: list[str]) -> int:
         if isinstance(args, TrainArgs):
             train(args)
         elif isinstance(args, MakeArgs):
-            ship(trained(args.folder), (args.output or paths.share_dir() / "policies") / NAME, EPISODES)
+            ship_all(args.folder, args.output or paths.share_dir() / "policies")
         else:
             measure(args)
 

@@ -14,6 +14,7 @@ from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory
 
 from ros_rl.bringup import BRINGUPS, Graph, bringup_for, graph
+from ros_rl.errors import RobotFault
 from ros_rl.hardware.interface import JointCommand
 from ros_rl.hardware.pacing import Pacer
 from ros_rl.nodes.base import SWITCH_INTERVAL, StackNode, spin, start_ros
@@ -151,6 +152,7 @@ def measure(name: str, rate: float, seconds: float) -> dict[str, Any]:
 
     Raises:
         UserError: there is no robot or bring-up of that name, or its policy does not fit the rate.
+        RobotFault: the machine was too busy for a single command in that time.
     """
     bringup, robot = bringup_for(name)
     arguments = {"robot": robot, "tasks": BRINGUPS[bringup].plain_task, "control_rate": str(rate), "namespace": "bench"}
@@ -163,6 +165,10 @@ def measure(name: str, rate: float, seconds: float) -> dict[str, Any]:
         bare = (before, bare_loop(spec, seconds / 4 + _SETTLE))
     finally:
         rclpy.shutdown()
+    if not all(len(one.latency("observation", "command")) for one in (trace, *bare)):
+        raise RobotFault(
+            f"no observation was answered by a command within {seconds:g} s at {rate:g} Hz; take longer, or a machine with less to do"
+        )
     hops = {}
     for start, end in HOPS:
         ours = trace.latency(start, end) * 1e6

@@ -86,16 +86,29 @@ def test_the_tabletop_suite_is_measured_and_goes_on_where_it_was_stopped(tmp_pat
 @pytest.mark.usefixtures("domain")
 def test_the_loop_is_measured():
     pytest.importorskip("rclpy")
-    command = [sys.executable, "-m", "ros_rl.cli.main", "bench", "loop", "--robot", "cartpole", "--rate", "100", "--seconds", "1", "--json"]
+    command = [sys.executable, "-m", "ros_rl.cli.main", "bench", "loop", "--robot", "cartpole", "--rate", "100", "--seconds", "3", "--json"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
     figures = json.loads(result.stdout)
-    assert (figures["robot"], figures["rate"], figures["seconds"]) == ("cartpole", 100.0, 1.0)
+    assert (figures["robot"], figures["rate"], figures["seconds"]) == ("cartpole", 100.0, 3.0)
     assert figures["ticks"] > 0 and figures["answered_share"] > 0
     assert set(figures["hops_us"]) == {"observation→policy", "policy→safety", "safety→command"}
     assert all(set(hop) == {"p50", "p99", "max", "bare_p50", "ratio"} for hop in figures["hops_us"].values())
     assert len(numbers(figures)) > 20
     assert all(math.isfinite(number) and number >= 0 for number in numbers(figures))
+
+
+def test_a_machine_too_busy_for_a_single_answer_is_one_line(monkeypatch, capsys):
+    bench = pytest.importorskip("ros_rl.nodes.bench")
+    silent = bench.Trace()
+    silent("observation", 0.0)
+    monkeypatch.setattr(bench, "start_ros", lambda: None)
+    monkeypatch.setattr(bench.rclpy, "shutdown", lambda: None)
+    monkeypatch.setattr(bench, "bare_loop", lambda spec, seconds: silent)
+    monkeypatch.setattr(bench, "stack_loop", lambda described, seconds: (silent, 0, 0))
+    assert main(["bench", "loop", "--robot", "cartpole", "--rate", "100", "--seconds", "1"]) == 1
+    error = capsys.readouterr().err
+    assert "no observation was answered by a command within 1 s at 100 Hz; take longer" in error and "Traceback" not in error
 
 
 @pytest.mark.parametrize(

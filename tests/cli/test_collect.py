@@ -26,7 +26,7 @@ def test_a_person_needs_no_policy_but_where_it_walks_for_them(tmp_path):
     arm = nodes("arm", str(tmp_path / "set"), "teleop:=joy")
     assert "policy_node" not in arm and arm["hardware_node"]["lockstep"] is False
     for device in ("joy", "browser"):
-        assert nodes("quadruped", str(tmp_path / "set"), f"teleop:={device}")["policy_node"]["policy"] == "quadruped_trot"
+        assert nodes("quadruped", str(tmp_path / "set"), f"teleop:={device}")["policy_node"]["policy"] == "quadruped_walk"
     assert nodes("arm", str(tmp_path / "set"), "teleop:=joy", "policy:=arm_pick_place")["policy_node"]["policy"] == "arm_pick_place"
     assert "teleop_node" not in nodes("arm", str(tmp_path / "set"), "policy:=arm_pick_place")
     robot = nodes("arm", str(tmp_path / "set"), "mode:=robot", "teleop:=joy")
@@ -64,7 +64,7 @@ def test_a_person_is_asked_before_a_policy_moves_a_robot(tmp_path, monkeypatch, 
     for answer, code in (("no", 2), ("yes", 0)):
         monkeypatch.setattr("builtins.input", lambda _, answer=answer: answer)
         assert main(words) == code
-        assert "robot 'quadruped' is moved by 'quadruped_trot' as soon as its graph is up" in capsys.readouterr().out
+        assert "robot 'quadruped' is moved by 'quadruped_walk' as soon as its graph is up" in capsys.readouterr().out
     assert main([*words, "--yes"]) == 0
     assert main(["collect", "arm", str(tmp_path / "set"), "mode:=robot", "teleop:=joy"]) == 0  # the person moves it
     assert "as soon as" not in capsys.readouterr().out and len(collected) == 3

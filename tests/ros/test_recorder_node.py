@@ -1,6 +1,5 @@
 """Tests of ros_rl.nodes.recorder_node: episodes of a running graph become those of a dataset."""
 
-import itertools
 import json
 import time
 
@@ -324,14 +323,14 @@ def test_the_buttons_of_a_device_reach_the_recorder_where_there_is_no_task(ros, 
     ros.up("arm", without=(), tasks="none", policy="arm_circle", teleop="joy", device_timeout=10.0)
     pad = ros.probe.create_publisher(Joy, "joy", COMMAND_QOS)
 
-    down = itertools.cycle((1, 0))
+    actions = ros.hear(JointTrajectory, "policy/action")
 
-    def press(button):
-        pressed = next(down)
-        pad.publish(Joy(axes=[0.0] * 8, buttons=[pressed * (number == button) for number in range(8)]))
+    def hold(*buttons):
+        pad.publish(Joy(axes=[0.0] * 8, buttons=[int(number in buttons) for number in range(8)]))
 
-    ros.until(lambda: (press(7), newest(states)["state"] == "recording" and newest(states)["messages"] > 100)[1], "for start")
-    ros.until(lambda: (press(3), newest(states)["kept"] == 1)[1], "for success")
+    ros.until(lambda: (hold(), pad.get_subscription_count() and len(actions) > 10)[1], "for actions")
+    ros.until(lambda: (hold(7), newest(states)["state"] == "recording" and newest(states)["seconds"] > 0.5)[1], "for start")
+    ros.until(lambda: (hold(3), newest(states)["kept"] == 1)[1], "for success")
     ros.until(lambda: newest(states)["committed"] == 1)
     assert Dataset.open(tmp_path / "set").episodes[0].outcome == "success"
 

@@ -31,7 +31,7 @@ STATE = Observation(0.0, SPEC.home, np.zeros(12), np.zeros(12), base_gyro=np.zer
 def test_in_lock_step_a_push_is_answered_by_recovery_in_the_same_tick_until_the_robot_is_well_inside_again(ros):
     commands, states = ros.hear(JointTrajectory, "joint_command"), ros.hear(JointState, "joint_states")
     attitudes, statuses = ros.hear(Imu, "imu/data"), ros.hear(DiagnosticStatus, "safety/status")
-    nodes = ros.up("quadruped", lockstep=True, **RECOVERY)
+    nodes = ros.up("quadruped", tasks="quadruped_trot", lockstep=True, **RECOVERY)
     hardware = nodes["hardware_node"]
     assert isinstance(hardware, HardwareNode)
     ticks, simulation, step, count = watch(hardware), hardware._simulation, hardware.robot.step, [0]

@@ -15,22 +15,29 @@ from ros_rl.robots.walking import Catcher, Walker
 from ros_rl.sim.catch_env import CatchVectorEnv, catch
 from ros_rl.sim.walk_env import NOMINAL, WalkVectorEnv
 
+FEW = {"_COPIES": 16, "_MOMENTS": 2, "_WARM": 40}
 SMALL = replace(recovery.PPO, copies=4, rollout=8, batch=16, epochs=1)
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
     """Starts from few robots at few moments."""
-    for name, value in {"_COPIES": 16, "_MOMENTS": 2, "HELD_OUT": 12, "STARTS": 20, "RANDOM_STEPS": 4}.items():
+    for name, value in {**FEW, "HELD_OUT": 12, "STARTS": 20, "RANDOM_STEPS": 4}.items():
         monkeypatch.setattr(recovery, name, value)
 
 
 @pytest.fixture(scope="module")
 def starts():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recovery, "_COPIES", 16)
-        patch.setattr(recovery, "_MOMENTS", 2)
+        for name, value in FEW.items():
+            patch.setattr(recovery, name, value)
         return recovery.near_falls(40, 0)
+
+
+def some(starts: recovery.NearFalls, count: int) -> recovery.NearFalls:
+    """Returns a few of the states, from both grounds."""
+    rows = np.linspace(0, len(starts.states) - 1, count).astype(int)
+    return recovery.NearFalls(*(part[rows] for part in starts))
 
 
 def test_states_are_between_walking_and_a_fall_and_know_their_walk(starts):
@@ -68,7 +75,8 @@ def test_training_begins_with_what_the_walk_does_when_it_is_told_to_stand(starts
     assert (actions[:, 12:] == 0.0).all() and np.abs(actions[:, :12]).max() > 0.05
 
 
-def test_a_training_that_was_stopped_goes_on_bit_for_bit(tmp_path, monkeypatch):
+def test_a_training_that_was_stopped_goes_on_bit_for_bit(tmp_path, monkeypatch, starts):
+    monkeypatch.setattr(recovery, "near_falls", lambda count, seed: some(starts, count))
     monkeypatch.setattr("ros_rl.learning.walk.SAVE_EVERY", 1)
     args = recovery.TrainArgs(steps=4 * 32, folder=tmp_path / "whole")
     whole = recovery.train(args, SMALL)
@@ -98,14 +106,16 @@ def test_a_training_that_was_stopped_goes_on_bit_for_bit(tmp_path, monkeypatch):
 
 def test_a_robot_is_back_if_it_stands_two_seconds_later(starts):
     bundle = load_bundle("quadruped_recovery")
-    back, stance, walk = (recovery.brought_back(some, starts) for some in (bundle, load_bundle("quadruped_stand"), None))
-    assert back.sum() > max(stance.sum(), walk.sum()) and 0 < stance.sum() < 40
-    lying = starts._replace(states=starts.states.copy())
+    few = some(starts, 16)
+    back, stance, walk = (recovery.brought_back(acting, few) for acting in (bundle, load_bundle("quadruped_stand"), None))
+    assert back.sum() > max(stance.sum(), walk.sum()) and 0 < stance.sum() < 16
+    lying = few._replace(states=few.states.copy())
     lying.states[:, 4:8] = [0.0, 1.0, 0.0, 0.0]  # time and position, then the attitude: on its back
     assert not recovery.brought_back(bundle, lying).any()
 
 
-def test_figures_of_all_are_written_and_say_what_was_asked(tmp_path, monkeypatch, capsys):
+def test_figures_of_all_are_written_and_say_what_was_asked(tmp_path, monkeypatch, capsys, starts):
+    monkeypatch.setattr(recovery, "near_falls", lambda count, seed: some(starts, count))
     monkeypatch.setattr(recovery, "PUSHES", (1.0,))
     for name, value in {"COMMANDS": ((0.5, 0.0, 0.0), (0.0, 0.0, 0.5)), "_WARM": 20, "_MEASURED": 20, "_AFTER": 20}.items():
         monkeypatch.setattr(f"ros_rl.learning.walk.{name}", value)

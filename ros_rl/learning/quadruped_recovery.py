@@ -48,6 +48,7 @@ MORE_SURVIVAL = 0.05  # share of pushes of 1 m/s, than without recovery
 LEAST_SURVIVAL = 0.95  # share of pushes of 0.5 m/s
 MOST_TRIGGERS = 1.0  # per minute of walking that nobody disturbs
 PUSHES = (0.5, 0.8, 1.0, 1.2)  # m/s
+UNEVEN = Conditions(uneven=1.0)  # with friction, load and late commands varied, for pushes of 1 m/s
 HELD_OUT, HELD_OUT_SEED = 300, 1_000_000
 RANDOM_STEPS = 500  # actions of each of 64 robots
 _AFTER = 100  # actions
@@ -342,7 +343,7 @@ def random_falls(build: Make, steps: int) -> dict[str, Any]:
     return {"falls": falls, "steps": steps * _COPIES, "per_1000": round(1000.0 * falls / (steps * _COPIES), 2)}
 
 
-def walking(build: Make) -> dict[str, Any]:
+def walking(build: Make, uneven: bool) -> dict[str, Any]:
     """Returns how far robots are off their commands that nobody pushes, and how often recovery begins in a minute of walking."""
     kept: list[WalkVectorEnv] = []
 
@@ -351,7 +352,7 @@ def walking(build: Make) -> dict[str, Any]:
         return kept[-1]
 
     walk = load_bundle(WALK)
-    rows = tracking(walk_in(walk), correction_in(walk), 3, uneven=False, make=keep)
+    rows = tracking(walk_in(walk), correction_in(walk), 3, uneven, keep)
     (environment,) = kept
     errors = {part: round(float(np.mean([row["error"][part] for row in rows if part in row["error"]])), 4) for part in ("linear", "turn")}
     found: dict[str, Any] = {"error": errors, "fell": sum(row["fell"] for row in rows), "of": sum(row["of"] for row in rows)}
@@ -379,14 +380,18 @@ def measure(args: EvaluateArgs) -> dict[str, Any]:
         found[name] = {
             "brought_back": round(float(brought_back(bundles[name], held_out).mean()), 4),
             "pushes": pushed,
+            "pushes_uneven": {"1": survival(walk_in(walk), correction_in(walk), args.seeds, UNEVEN, 1.0, build)},
             "random_targets": random_falls(build, RANDOM_STEPS),
-            "walking": walking(build),
+            "walking": walking(build, uneven=False),
+            "walking_uneven": walking(build, uneven=True),
         }
         shares = ", ".join(f"{size} m/s {row['survived']:.1%}" for size, row in pushed.items())
         print(
             f"{name}: brings back {found[name]['brought_back']:.1%} of {HELD_OUT}; survives pushes of {shares} (of {16 * args.seeds} each)"
         )
-        print(f"  random joint targets: {found[name]['random_targets']}; walking: {found[name]['walking']}", flush=True)
+        print(f"  1 m/s on uneven ground, varied {found[name]['pushes_uneven']['1']['survived']:.1%}", flush=True)
+        for kind in ("random_targets", "walking", "walking_uneven"):
+            print(f"  {kind}: {found[name][kind]}", flush=True)
     asked = {
         "more_brought_back": MORE_BROUGHT_BACK,
         "more_survival": MORE_SURVIVAL,

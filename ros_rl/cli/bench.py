@@ -287,7 +287,7 @@ class BenchWalk:
     """Policy bundle, by name or path; it reads the command."""
     filter: Literal["none", "recovery"] = "none"
     """What keeps the robot safe before the guard."""
-    recovery: str = "quadruped_stand"
+    recovery: str = "quadruped_recovery"
     """Bundle of the recovery policy of filter recovery."""
     push_every: float = 10.0
     """Mean time between pushes, s; 0: none."""

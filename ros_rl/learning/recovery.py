@@ -177,7 +177,6 @@ def train_recovery(
     args: RecoveryArgs,
     seed: int,
     progress: Callable[[int], object] = lambda steps: None,
-    states: np.ndarray | None = None,
 ) -> Trained:
     """Trains one policy for each price of actions, side by side.
 
@@ -187,12 +186,8 @@ def train_recovery(
         args: settings.
         seed: of snapshots and training.
         progress: called with the number of steps that each policy has just done.
-        states: snapshots to start from and, the last 200, to hold out, whose cost is not counted; None: those of `snapshots`.
     """
-    if states is None:
-        states, held_out, collecting = snapshots(make, args, seed)
-    else:
-        states, held_out, collecting = states[:-HELD_OUT], states[-HELD_OUT:], Spent(0, 0)
+    states, held_out, collecting = snapshots(make, args, seed)
     runs, copies = len(prices), args.copies
     environment, streams = make(runs * copies), Streams([[seed, run] for run in range(runs)])
     draw, everyone = np.random.default_rng(seed), np.arange(runs * copies)

@@ -40,6 +40,9 @@ SAVE_EVERY = 10  # iterations
 Policy = Callable[[np.ndarray], np.ndarray]
 """From observations (n, 47) to actions (n, 12)."""
 
+Make = Callable[[Walk, int, Conditions, int], WalkVectorEnv]
+"""Builds robots that walk: a number of them, under some conditions, in episodes of some actions at most."""
+
 # What is asked of the bundle, set before it was trained.
 LARGEST_ERROR = 0.2  # of the mean velocity, as a share of the commanded one, mean over the commands
 LEAST_SURVIVAL = 0.95  # share of pushes that it stays up after, on either ground
@@ -103,27 +106,52 @@ def train(args: TrainArgs, ppo: PpoArgs = PPO) -> Ppo:
     iterations = -(-args.steps // (ppo.copies * ppo.rollout))
     environment = WalkVectorEnv(walk(), ppo.copies, Conditions(), EPISODE_STEPS, threads=args.threads)
     learner = Ppo(ppo, environment, iterations, args.seed)
-    kept = args.folder / "walk.npz"
-    print(f"{NAME}: {learner.resume(kept)}", file=sys.stderr)
-    while learner.iteration < iterations:
-        spread = ppo.log_std + (LAST_LOG_STD - ppo.log_std) * learner.iteration / iterations
-        np.minimum(learner.log_std, spread, out=learner.log_std)
-        figures = learner.iterate()
-        if learner.iteration % SAVE_EVERY == 0 or learner.iteration == iterations:
-            learner.save(kept)
-            write(args.folder, learner, args)
-            lengths = np.mean([row[3] for row in learner.episodes[-100:]] or [np.nan])
-            shown = " ".join(f"{name} {figures[name]:.4g}" for name in ("return", "falls", "kl", "std"))
-            print(f"{learner.steps} steps: {shown} length {lengths:.0f}", file=sys.stderr, flush=True)
+    learn(learner, args.folder / "walk.npz", args.steps, LAST_LOG_STD)
     return learner
 
 
-def write(folder: Path, learner: Ppo, args: TrainArgs) -> None:
-    """Writes the policy as it is, and how it came to be."""
+def learn(learner: Ppo, kept: Path, steps: int, last_log_std: float) -> None:
+    """Trains to the end, from the newest checkpoint if there is one; leaves checkpoints and, beside them, what `write` writes.
+
+    Args:
+        learner: whose spread is annealed.
+        kept: where the newest checkpoint goes.
+        steps: that were asked for.
+        last_log_std: logarithm of the policy's spread at the end.
+    """
+    print(f"{kept}: {learner.resume(kept)}", file=sys.stderr)
+    first, iterations = learner.args.log_std, learner.iterations
+    while learner.iteration < iterations:
+        np.minimum(learner.log_std, first + (last_log_std - first) * learner.iteration / iterations, out=learner.log_std)
+        figures = learner.iterate()
+        if learner.iteration % SAVE_EVERY == 0 or learner.iteration == iterations:
+            learner.save(kept)
+            write(kept.parent, learner, steps)
+            lengths = np.mean([row[3] for row in learner.episodes[-100:]] or [np.nan])
+            shown = " ".join(f"{name} {figures[name]:.4g}" for name in ("return", "falls", "kl", "std"))
+            print(f"{learner.steps} steps: {shown} length {lengths:.0f}", file=sys.stderr, flush=True)
+
+
+def write(folder: Path, learner: Ppo, steps: int) -> None:
+    """Writes the policy as it is, and how it came to be; `steps` were asked for."""
     folder.mkdir(parents=True, exist_ok=True)
     paths.write_atomically(folder / "policy.safetensors", save(tensors_of(learner)))
     history = {name: [round(value, 5) if np.isfinite(value) else None for value in values] for name, values in learner.history.items()}
-    save_json(folder / "training.json", {"steps": learner.steps, "asked": args.steps, "seed": args.seed, "history": history})
+    save_json(folder / "training.json", {"steps": learner.steps, "asked": steps, "seed": learner.seed, "history": history})
+
+
+def read(folder: Path, command: str) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """Returns what `write` wrote: tensors, and how they came to be.
+
+    Raises:
+        UserError: there is nothing, or it is damaged; the message tells the command that makes it.
+    """
+    try:
+        tensors = load((folder / "policy.safetensors").read_bytes())
+        record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+        return tensors, {name: int(record[name]) for name in ("asked", "seed", "steps")}
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{folder}: no trained policy can be read from it ({error}); {command} makes one") from None
 
 
 # --- The bundle -------------------------------------------------------------------------------------------------------------
@@ -163,14 +191,7 @@ def trained(folder: Path) -> Bundle:
     Raises:
         UserError: there is nothing, or it is damaged.
     """
-    try:
-        tensors = load((folder / "policy.safetensors").read_bytes())
-        record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
-        record = {name: int(record[name]) for name in ("asked", "seed", "steps")}
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{folder}: no trained walk can be read from it ({error}); python -m ros_rl.learning.walk train makes one"
-        ) from None
+    tensors, record = read(folder, "python -m ros_rl.learning.walk train")
     training = {
         "command": f"python -m ros_rl.learning.walk train --steps {record['asked']} --seed {record['seed']}; "
         "python -m ros_rl.learning.walk bundle",
@@ -231,10 +252,10 @@ def play(environment: WalkVectorEnv, policy: Policy, steps: int, push: Callable[
     return velocity, fallen
 
 
-def tracking(walked: Walk, policy: Policy, seeds: int, uneven: bool) -> list[dict[str, Any]]:
+def tracking(walked: Walk, policy: Policy, seeds: int, uneven: bool, make: Make = WalkVectorEnv) -> list[dict[str, Any]]:
     """Returns for each command the mean velocity, how far it is off as a share of the command, and how many robots fell."""
     commands = np.repeat(COMMANDS, seeds, axis=0)
-    environment = WalkVectorEnv(walked, len(commands), replace(NOMINAL, uneven=float(uneven)), 10_000)
+    environment = make(walked, len(commands), replace(NOMINAL, uneven=float(uneven)), 10_000)
     environment.tell(commands)
     velocity, fallen = play(environment, policy, _WARM + _MEASURED)
     environment.close()
@@ -252,14 +273,14 @@ def tracking(walked: Walk, policy: Policy, seeds: int, uneven: bool) -> list[dic
     return rows
 
 
-def survival(walked: Walk, policy: Policy, seeds: int, conditions: Conditions, size: float) -> dict[str, Any]:
+def survival(walked: Walk, policy: Policy, seeds: int, conditions: Conditions, size: float, make: Make = WalkVectorEnv) -> dict[str, Any]:
     """Returns how many robots that walk ahead stay up for two seconds after a push of `size`, m/s, for each direction.
 
     Directions go anticlockwise from ahead.
     """
     angles = 2 * np.pi * np.arange(DIRECTIONS) / DIRECTIONS
     direction, speed = (part.ravel() for part in np.meshgrid(angles, np.repeat(PUSHED_AT, seeds), indexing="ij"))
-    environment = WalkVectorEnv(walked, len(direction), replace(conditions, push=0.0, commands=False), 10_000)
+    environment = make(walked, len(direction), replace(conditions, push=0.0, commands=False), 10_000)
     environment.tell(np.stack([speed, 0 * speed, 0 * speed], axis=1))
     moment = _WARM + np.random.default_rng(0).integers(round(RATE / walked.gait.frequency), size=len(direction))
 

@@ -18,6 +18,7 @@ ACTORS = {
     "playback": "ros_rl.policies.scripted.playback:Playback",
     "quadrotor_pd": "ros_rl.policies.scripted.quadrotor_pd:QuadrotorPd",
     "quadruped_gait": "ros_rl.policies.scripted.quadruped_gait:QuadrupedGait",
+    "quadruped_recovery": "ros_rl.policies.quadruped_recovery:QuadrupedRecovery",
     "quadruped_walk": "ros_rl.policies.quadruped_walk:QuadrupedWalk",
     "remote": "ros_rl.policies.remote:RemotePolicy",
     "tabletop": "ros_rl.policies.scripted.tabletop_expert:TabletopExpert",

@@ -1,6 +1,6 @@
 """A learned correction of a trot, as a policy: a small perceptron in NumPy, deterministic."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ from ros_rl.robots.trot import Gait
 from ros_rl.robots.walking import OBSERVATIONS, Mirror, Walk, Walker
 
 _CUT = 10.0  # standard deviations that a normalised observation is cut to
+MEASURED = ("base_quat", "base_gyro", "joint_position", "joint_velocity")
 _GAIT = ("stance", "phase")
 _LIMITS = ("velocity_limit", "acceleration_limit")
 _GAP = 0.5  # s without an observation, after which the stride is lost; after 0.4 s, to walk on falls no more often than to begin anew
@@ -33,7 +34,7 @@ class Parameters:
     full_lift_speed: Positive
     rate: Positive
     correction: Positive
-    settle: Positive
+    settle: NotNegative
     symmetric: bool = False
 
 
@@ -83,6 +84,8 @@ class QuadrupedWalk:
     It acts at a fraction of the control rate; the rows of its chunk are the control periods in between.
     """
 
+    walker_class: type[Walker] = Walker
+
     def __init__(self, bundle: Bundle, robot: RobotSpec):
         """Reads the walk and the network (tensors ``weight0``, ``bias0`` and so on, ``mean`` and ``variance`` of what it sees).
 
@@ -90,11 +93,11 @@ class QuadrupedWalk:
             UserError: the bundle is incomplete, or was made for another rate or other joints.
         """
         self.spec, self._name = bundle.spec, bundle.name
-        self.walker = Walker(walk_in(bundle), robot, 1)
+        self.walker = self.walker_class(walk_in(bundle), robot, 1)
         if bundle.spec.rate != robot.control_rate or bundle.spec.chunk != self.walker.periods:
             wanted = f"{robot.control_rate:g} Hz in chunks of {self.walker.periods}"
             raise UserError(f"bundle '{bundle.name}' acts at {bundle.spec.rate:g} Hz in chunks of {bundle.spec.chunk}, needed is {wanted}")
-        self.correction = correction_in(bundle)
+        self.correction = correction_in(bundle, self.walker.actions)
         self._observations = ObservationBuilder(self.spec)
         self.reset(0, "")
 
@@ -105,20 +108,29 @@ class QuadrupedWalk:
 
     def act(self, observation: Observation) -> ActionChunk:
         """Returns the joint targets of the control periods until the next action, rad."""
-        seen, walker = self._observations.build(observation), self.walker
+        seen = self._observations.build(observation)
         if observation.stamp - self._acted > _GAP:
             self._begun = False
         self._acted = observation.stamp
         if not self._begun:
-            walker.begin([0], seen["joint_position"][None])
+            self._begin(seen)
             self._begun = True
+        return ActionChunk(self.spec.joint_names, self._rows(seen), 1.0 / self.spec.rate, observation.stamp, self._name)
+
+    def _begin(self, seen: Mapping[str, np.ndarray]) -> None:
+        self.walker.begin([0], seen["joint_position"][None])
+
+    def _rows(self, seen: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Returns the joint targets of the next control periods, rad, (periods, joints)."""
+        walker = self.walker
         if walker.clock[0] < walker.settling:
-            rows = walker.stand_up()[0]
-        else:
-            walker.listen(seen["command"][None])
-            measured = (seen[name][None] for name in ("base_quat", "base_gyro", "joint_position", "joint_velocity"))
-            rows = walker.walk_on(self.correction(walker.observation(*measured)))[0]
-        return ActionChunk(self.spec.joint_names, rows, 1.0 / self.spec.rate, observation.stamp, self._name)
+            return walker.stand_up()[0]
+        walker.listen(seen["command"][None])
+        return self._walk_on(seen)
+
+    def _walk_on(self, seen: Mapping[str, np.ndarray]) -> np.ndarray:
+        measured = (seen[name][None] for name in MEASURED)
+        return self.walker.walk_on(self.correction(self.walker.observation(*measured)))[0]
 
 
 def contents_of(walk: Walk) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -149,8 +161,8 @@ def walk_in(bundle: Bundle) -> Walk:
     return Walk(gait, own.rate, own.correction, own.settle, velocity, acceleration)
 
 
-def correction_in(bundle: Bundle) -> Correction:
-    """Returns the network that a bundle holds.
+def correction_in(bundle: Bundle, actions: int = Walker.actions) -> Correction:
+    """Returns the network that a bundle holds, whose actions have as many numbers as the walker takes.
 
     Raises:
         UserError: it is incomplete, or its layers do not fit together.
@@ -165,8 +177,8 @@ def correction_in(bundle: Bundle) -> Correction:
         weights.append(tensor(bundle, f"weight{layer}", shape))
         biases.append(tensor(bundle, f"bias{layer}", shape[1:]))
         widths.append(shape[1])
-    if widths[-1] != len(bundle.spec.joint_names):
-        raise UserError(f"bundle '{bundle.name}': its network has {widths[-1]} outputs for {len(bundle.spec.joint_names)} joints")
+    if widths[-1] != actions:
+        raise UserError(f"bundle '{bundle.name}': its network has {widths[-1]} outputs, needed are {actions}")
     mean, variance = (tensor(bundle, name, (OBSERVATIONS,)) for name in ("mean", "variance"))
     return Correction(weights, biases, mean, variance, Mirror(bundle.spec.joint_names) if _symmetric(bundle) else None)
 

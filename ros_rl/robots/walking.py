@@ -12,6 +12,9 @@ from ros_rl.robots.trot import Gait, Trot
 
 OBSERVATIONS = 47
 _JOINTS = 12
+_TIME = 0.05  # s, by which a speed counts as an angle where a stage of the stride is looked for
+_LATE = 2  # actions' times by which joints follow their targets
+_STRIDES = ((0.5, 0.0, 0.0), (-0.3, 0.0, 0.0), (0.0, 0.2, 0.0), (0.0, -0.2, 0.0), (0.0, 0.0, 0.5), (0.0, 0.0, -0.5))  # m/s, m/s, rad/s
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,16 +48,17 @@ class Mirror:
     def __init__(self, joints: Sequence[str]):
         """Takes the names of the joints, 12, in the robot's order, such as FL_hip_joint; hips turn about the long axis."""
         other = {"L": "R", "R": "L"}
-        self._other = np.array([joints.index(name[0] + other[name[1]] + name[2:]) for name in joints])
-        self._sign = np.where(["_hip_" in name for name in joints], -1.0, 1.0)
-        start, end = np.array([-1.0, 1.0, -1.0, 1.0, -1.0, 1.0]), np.array([1.0, -1.0, -1.0, -1.0, -1.0])  # rates, gravity; velocity, clock
-        self._signs = np.concatenate([start, *[self._sign] * 3, end])
-        joint_rows = [6 + block * _JOINTS + self._other for block in range(3)]
-        self._order = np.concatenate([np.arange(6), *joint_rows, np.arange(42, OBSERVATIONS)])
+        joint = np.array([joints.index(name[0] + other[name[1]] + name[2:]) for name in joints])
+        sign = np.where(["_hip_" in name for name in joints], -1.0, 1.0)
+        start, velocity, clock = np.array([-1.0, 1.0, -1.0, 1.0, -1.0, 1.0]), np.array([1.0, -1.0, -1.0]), -np.ones(2)  # rates, gravity
+        self._signs = np.concatenate([start, *[sign] * 3, velocity, clock])
+        self._order = np.concatenate([np.arange(6), *[6 + block * _JOINTS + joint for block in range(3)], np.arange(42, OBSERVATIONS)])
+        self._action_signs, self._action_order = np.concatenate([sign, velocity]), np.concatenate([joint, _JOINTS + np.arange(3)])
 
     def action(self, actions: np.ndarray) -> np.ndarray:
-        """Returns actions, or joint angles from a symmetric posture, (n, 12), in the mirror."""
-        mirrored: np.ndarray = self._sign * actions[:, self._other]
+        """Returns actions of `Walker` or `Catcher`, or joint angles from a symmetric posture, (n, 12 or 15), in the mirror."""
+        columns = actions.shape[1]
+        mirrored: np.ndarray = self._action_signs[:columns] * actions[:, self._action_order[:columns]]
         return mirrored
 
     def observation(self, observations: np.ndarray) -> np.ndarray:
@@ -76,7 +80,10 @@ class Walker:
         clock: actions' times since the start of the episode, (n,).
         action: the last one, (n, 12).
         posture: joint positions at the start of the episode, (n, 12).
+        actions: numbers that an action has.
     """
+
+    actions = _JOINTS
 
     def __init__(self, walk: Walk, robot: RobotSpec, count: int):
         """Stands at the beginning of `count` episodes."""
@@ -89,8 +96,14 @@ class Walker:
         self.action, self.posture = np.zeros((count, _JOINTS)), np.zeros((count, _JOINTS))
 
     def begin(self, copies: Any, posture: np.ndarray) -> None:
-        """Starts episodes of some robots, in the posture (k, 12)."""
+        """Starts episodes of some robots, in the posture (k, 12), from which they first move to the stance."""
         self.velocity[copies], self.clock[copies], self.action[copies], self.posture[copies] = 0.0, 0, 0.0, posture
+
+    def go_on(self, copies: Any, posture: np.ndarray, speed: np.ndarray) -> None:
+        """Starts episodes of some robots as `begin` does, but they act at once; joints move at a speed of (k, 12), rad/s."""
+        del speed  # a walk begins with the beginning of a stride
+        self.begin(copies, posture)
+        self.clock[copies] = self.settling
 
     def listen(self, command: np.ndarray, copies: Any = slice(None)) -> None:
         """Moves the velocity towards a command, (k, 3): once before every action."""
@@ -143,3 +156,37 @@ class Walker:
         """Goes back to what `state` returned."""
         for name in ("velocity", "clock", "action", "posture"):
             getattr(self, name)[...] = state[name]
+
+
+class Catcher(Walker):
+    """A walker that catches robots that are about to fall: its actions say at which velocity it trots, so that feet are set where it is
+    falling to, and it begins in the middle of a stride.
+
+    An action has 15 numbers: the corrections of the joint targets, then the velocity as a share of the largest one, which is
+    followed within the limit of acceleration. Nobody else tells it where to go.
+    """
+
+    actions = _JOINTS + 3
+
+    def __init__(self, walk: Walk, robot: RobotSpec, count: int):
+        """Stands at the beginning of `count` episodes."""
+        super().__init__(walk, robot, count)
+        strides = np.arange(round(walk.rate / walk.gait.frequency)) * walk.gait.frequency / walk.rate
+        self._stages = self._trot.targets(strides, np.array(_STRIDES)[:, None])
+        self._speeds = 0.5 * walk.rate * (np.roll(self._stages, -1, axis=1) - np.roll(self._stages, 1, axis=1))
+
+    def go_on(self, copies: Any, posture: np.ndarray, speed: np.ndarray) -> None:
+        """Starts episodes of some robots at that action's time of a stride whose joint targets, and their speed, are nearest to the
+        posture, (k, 12), and the joints' speed, (k, 12), rad/s.
+        """
+        self.begin(copies, posture)
+        apart = np.square(posture[:, None, None] - self._stages) + np.square(_TIME * (speed[:, None, None] - self._speeds))
+        self.clock[copies] = self.settling + np.argmin(apart.sum(axis=-1).min(axis=1), axis=1) + _LATE
+
+    def listen(self, command: np.ndarray, copies: Any = slice(None)) -> None:
+        """Does nothing: it is not told where to go."""
+
+    def walk_on(self, actions: np.ndarray, copies: Any = slice(None)) -> np.ndarray:
+        """Returns the joint targets that actions, (k, 15), within ±1 amount to, shape (k, periods, 12), and advances the clock."""
+        super().listen(np.clip(actions[:, _JOINTS:], -1.0, 1.0) * self.walk.velocity_limit[1], copies)
+        return super().walk_on(actions[:, :_JOINTS], copies)

@@ -89,6 +89,7 @@ class WalkVectorEnv(KeptVectorEnv):
     velocity to walk at next, and that after a push that has just come.
     """
 
+    walker_class: type[Walker] = Walker
     _kept = (
         *KeptVectorEnv._kept,
         "command",
@@ -116,12 +117,12 @@ class WalkVectorEnv(KeptVectorEnv):
         self.robot, self.conditions = load_robot(ROBOT), conditions
         self._grounds = [Terrain(np.zeros((2, 2)), _HALF_WIDTH), uneven_ground()]
         self._built = [build(self.robot, "floor"), build(self.robot, "floor", self._grounds[1])]
-        self._uneven = np.arange(num_envs) >= num_envs - round(conditions.uneven * num_envs)
+        self.uneven = np.arange(num_envs) >= num_envs - round(conditions.uneven * num_envs)
         self.copies = BatchSim(self._built[0], num_envs, threads)
-        self._models = [copying.copy(self._built[ground].mj) for ground in self._uneven.astype(int)]
+        self._models = [copying.copy(self._built[ground].mj) for ground in self.uneven.astype(int)]
         self.copies.set_models(self._models)
         self._scratch = [mujoco.MjData(model.mj) for model in self._built]
-        self.walker, self._limits = Walker(walk, self.robot, num_envs), CommandLimits(self.robot)
+        self.walker, self._limits = self.walker_class(walk, self.robot, num_envs), CommandLimits(self.robot)
         task = load_task(TASK, ROBOT)
         anywhere = BaseRange(x=[-1.0, 1.0], y=[-1.0, 1.0], yaw=[-np.pi, np.pi])
         self._task = replace(task, reset=replace(task.reset, base=anywhere)) if conditions.spread else task
@@ -134,7 +135,9 @@ class WalkVectorEnv(KeptVectorEnv):
         self._physics = np.tile([1.0, 0.0], (num_envs, 1))  # friction, load
         self._delay, self._next_command, self._next_push = (np.zeros(num_envs, int) for _ in range(3))
         space = Box(-np.inf, np.inf, (OBSERVATIONS,), np.float64)
-        super().__init__(self.copies, self._built[0], space, Box(-1.0, 1.0, (joints,), np.float32), walk.rate, autoreset_mode, render_mode)
+        super().__init__(
+            self.copies, self._built[0], space, Box(-1.0, 1.0, (self.walker.actions,), np.float32), walk.rate, autoreset_mode, render_mode
+        )
 
     @property
     def velocity(self) -> np.ndarray:
@@ -167,7 +170,7 @@ class WalkVectorEnv(KeptVectorEnv):
         """Starts episodes: a seed gives the initial state that `MujocoRobot` has for it; the robot has moved to the stance."""
         states = np.empty((len(copies), mujoco.mj_stateSize(self.copies.mj, _STATE)))
         for state, copy, seed in zip(states, copies, seeds, strict=True):
-            draw, ground = self.generator(copy), int(self._uneven[copy])
+            draw, ground = self.generator(copy), int(self.uneven[copy])
             seed = int(draw.integers(2**31)) if seed is None else seed
             self._draw(copy, draw)
             reset(self._built[ground], self._scratch[ground], self._task, seed)
@@ -187,8 +190,8 @@ class WalkVectorEnv(KeptVectorEnv):
         super().resume(copies, states)
         told = self.copies.ctrl[copies][:, self._built[0].actuators]
         self._target[copies], self._late_targets[copies] = told, told[:, None]
-        self.walker.begin(copies, measured_positions(self._built[0], self.copies.qpos[copies]))
-        self.walker.clock[copies] = self.walker.settling
+        model, qpos, qvel = self._built[0], self.copies.qpos[copies], self.copies.qvel[copies]
+        self.walker.go_on(copies, measured_positions(model, qpos), measured_velocities(model, qvel))
         self.walker.listen(self.command[copies], copies)
 
     def advance(self, actions: np.ndarray, copies: np.ndarray | None) -> None:
@@ -197,9 +200,9 @@ class WalkVectorEnv(KeptVectorEnv):
         The mean velocity of `judge` is taken before them. Its velocity of now, and what it is compared with, are from after them.
         """
         rows: Any = np.arange(self.num_envs) if copies is None else copies
-        changed = np.clip(actions[rows], -1.0, 1.0) - self.walker.action[rows]
-        self._changed[rows] = (changed * changed).sum(axis=1)
+        before = self.walker.action[rows]
         self._follow(self.walker.walk_on(actions[rows], rows), copies)
+        self._changed[rows] = np.square(self.walker.action[rows] - before).sum(axis=1)
         self.copies.check()
         self._elapsed[rows] += 1
         off = self.velocity[rows] - self.walker.velocity[rows]
@@ -225,7 +228,7 @@ class WalkVectorEnv(KeptVectorEnv):
         _, x, y, _ = (pose[:, 3:7] / np.linalg.norm(pose[:, 3:7], axis=1, keepdims=True)).T
         tilt = np.arccos(np.clip(1.0 - 2.0 * (x * x + y * y), -1.0, 1.0))
         yaw, height = attitude(pose[:, 3:7])[2], pose[:, 2].copy()
-        height[self._uneven] -= ground_below(self._grounds[1], pose[self._uneven, :2], yaw[self._uneven])
+        height[self.uneven] -= ground_below(self._grounds[1], pose[self.uneven, :2], yaw[self.uneven])
         return np.maximum(np.maximum(tilt / FALLEN_TILT, (LOW - height) / LOW_RANGE), 0.0)
 
     def judge(self) -> Judged:
@@ -237,7 +240,7 @@ class WalkVectorEnv(KeptVectorEnv):
         reward = 0.5 * _closeness(velocity - wanted, *_WIDTHS) + 0.5 * _closeness(self._off, *_MEAN_WIDTHS)
         reward -= 0.3 * rho * rho + 0.02 * np.square(self.walker.action).sum(axis=1) + 0.01 * self._changed
         reward -= 2e-5 * np.square(self.copies.actuator_force).sum(axis=1)
-        edge = (np.abs(self.copies.qpos[:, :2]) > _HALF_WIDTH - _EDGE).any(axis=1) & self._uneven
+        edge = (np.abs(self.copies.qpos[:, :2]) > _HALF_WIDTH - _EDGE).any(axis=1) & self.uneven
         late = (self._elapsed >= self._episode_steps) | edge
         return _SCALE * reward, rho >= 1.0, late, {"rho": rho, "velocity": velocity, "command": wanted.copy()}
 
@@ -286,7 +289,7 @@ class WalkVectorEnv(KeptVectorEnv):
     def _fit(self, copies: np.ndarray) -> None:
         """Gives the copies' models the friction and load that were drawn."""
         for copy in copies:
-            ground, model = int(self._uneven[copy]), self._models[copy]
+            ground, model = int(self.uneven[copy]), self._models[copy]
             original, (friction, load) = self._built[ground].mj, self._physics[copy]
             model.geom_friction[:, 0] = friction  # MuJoCo takes the greater of the two that touch
             base, share = self._built[ground].base, 1.0 + load / original.body_mass[self._built[ground].base]

@@ -124,7 +124,7 @@ def test_a_damaged_folder_is_one_line(text, tmp_path, capsys):
     ("words", "message"),
     [
         (["train", "--steps", "0"], "--steps must be at least 1"),
-        (["bundle", "--folder", "nowhere"], "nowhere: no trained walk"),
+        (["bundle", "--folder", "nowhere"], "nowhere: no trained policy can be read"),
         (["evaluate", "--seeds", "0"], "--seeds must be at least 1"),
         (["evaluate", "--bundle", "quadruped_trot"], "parameter"),
     ],

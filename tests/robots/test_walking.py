@@ -7,7 +7,8 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from ros_rl.robots.spec import load_robot
-from ros_rl.robots.walking import Mirror, Walker
+from ros_rl.robots.walking import Catcher, Mirror, Walker
+from ros_rl.sim.catch_env import catch
 from ros_rl.sim.walk_env import NOMINAL, WalkVectorEnv, walk
 
 ROBOT = load_robot("quadruped")
@@ -77,6 +78,31 @@ def test_it_goes_on_from_a_state_it_was_in():
     np.testing.assert_array_equal(other.walk_on(action), expected)
 
 
+@pytest.mark.parametrize("velocity", [(0.5, 0.0, 0.0), (-0.2, 0.1, 0.0), (0.3, 0.0, -0.4)])
+def test_what_catches_a_robot_goes_on_in_the_stride_that_its_legs_are_in(velocity):
+    walker, catcher = walker_of(20), Catcher(catch(), ROBOT, 20)
+    walker.clock[:], walker.velocity[:] = walker.settling + np.arange(20), velocity
+    rows = walker.walk_on(np.zeros((20, 12)))
+    catcher.go_on(np.arange(20), rows[:, 0], (rows[:, 1] - rows[:, 0]) * ROBOT.control_rate)
+    late = (catcher.clock - np.arange(20)) % 20  # the joints of a robot follow their targets two actions' times late
+    assert np.abs(late - 2).max() <= 1
+
+
+def test_what_catches_a_robot_chooses_the_velocity_of_its_trot_and_is_not_told_any():
+    catcher, walker, settings = Catcher(catch(), ROBOT, 1), Walker(catch(), ROBOT, 1), catch()
+    action = np.concatenate([np.full(12, 0.1), [0.5, -1.0, 0.0]])[None]
+    for count in range(1, 6):
+        catcher.listen(np.ones((1, 3)))
+        walker.listen(action[:, 12:] * settings.velocity_limit[1])
+        np.testing.assert_array_equal(catcher.walk_on(action), walker.walk_on(action[:, :12]))
+        largest = settings.acceleration_limit * count / settings.rate
+        expected = np.clip(action[0, 12:] * settings.velocity_limit[1], -largest, largest)
+        np.testing.assert_allclose(catcher.velocity[0], expected)
+    np.testing.assert_allclose(catcher.velocity, [[0.75, -1.2, 0.0]])
+    catcher.walk_on(np.full((1, 15), 7.0))
+    assert (catcher.velocity <= settings.velocity_limit[1]).all() and (catcher.action == 1.0).all()
+
+
 HALF_STRIDE = 10  # actions
 
 
@@ -92,6 +118,17 @@ def test_in_the_mirror_joint_targets_are_those_of_the_other_side_half_a_stride_l
     assert np.abs(one - other).max() > 0.1
     assert ROBOT.joint_names[3] == "FR_hip_joint"
     np.testing.assert_array_equal(mirror.action(np.eye(12)[:1]), -np.eye(12)[3:4])
+
+
+def test_in_the_mirror_robots_are_caught_on_the_other_side():
+    gait = replace(walk().gait, phase=np.array([0.003, 0.503, 0.503, 0.003]), duty=0.61)
+    catcher, mirror, draw = Catcher(replace(catch(), gait=gait), ROBOT, 2), Mirror(ROBOT.joint_names), np.random.default_rng(0)
+    catcher.clock[:] = 3, 3 + HALF_STRIDE
+    for _ in range(25):
+        action = draw.uniform(-1.0, 1.0, (1, 15))
+        one, other = catcher.walk_on(np.concatenate([action, mirror.action(action)]))
+        np.testing.assert_allclose(mirror.action(one), other, atol=1e-12)
+    np.testing.assert_array_equal(catcher.velocity[0] * [1.0, -1.0, -1.0], catcher.velocity[1])
 
 
 def test_in_the_mirror_is_seen_what_a_robot_sees_that_did_all_in_the_mirror():

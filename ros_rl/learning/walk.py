@@ -31,7 +31,7 @@ from ros_rl.robots.walking import Walk
 from ros_rl.sim.walk_env import NOMINAL, RATE, ROBOT, Conditions, WalkVectorEnv, walk
 
 NAME = "quadruped_walk"
-BUNDLES = {ROBOT: NAME, "go1": "go1_walk", "go2": "go2_walk"}  # one network, trained on the first robot, for all of them
+BUNDLES = {ROBOT: NAME, "go1": "go1_walk"}  # one network, trained on the first robot, for both
 EPISODE_STEPS = 500
 PPO = PpoArgs(copies=64, rollout=64, epochs=5, batch=512, learning_rate=5e-4, log_std=-2.0, hidden=(128, 64), target_kl=0.02)
 LAST_LOG_STD = -3.5  # of the policy's spread, which is at most this at the end: what is shipped has none at all

@@ -78,9 +78,8 @@ def test_pushes_come_from_all_sides_in_the_directions_of_robots_that_walk(monkey
             pushed[moment] += (self.velocity - before)[moment, :2]
             speed[moment] = before[moment, 0]
 
-    monkeypatch.setattr(walk, "WalkVectorEnv", Spied)
     monkeypatch.setattr(walk, "_AFTER", 25)
-    assert walk.survival(trotting(), walk.still, 1, NOMINAL, 0.3)["by_direction"] == [1.0] * 8
+    assert walk.survival(trotting(), walk.still, 1, NOMINAL, 0.3, Spied)["by_direction"] == [1.0] * 8
     angle = np.repeat(np.deg2rad(45.0) * np.arange(8), 2)
     np.testing.assert_allclose(pushed, 0.3 * np.stack([np.cos(angle), np.sin(angle)], axis=1), atol=1e-9)
     assert (speed > 0.2).all() and (speed[1::2] > speed[::2]).all(), "told 0.5 and 0.8 m/s in turn"

@@ -30,7 +30,7 @@ class SearchArgs:
     """Where to look."""
 
     env: str = "halfcheetah"
-    """halfcheetah or ant."""
+    """halfcheetah, ant or quadruped."""
     recovery: Literal["strong", "weak"] = "strong"
     """Which recovery policy."""
     rounds: int = 8

@@ -66,3 +66,17 @@ def test_a_filter_that_lets_everything_pass_changes_nothing():
     for _ in range(10):
         action = draw.uniform(-1.0, 1.0, (3, 12))
         np.testing.assert_array_equal(plain.step(action)[0], filtered.step(action)[0])
+
+
+def test_an_episode_of_a_robot_is_one_of_its_filter():
+    class Counting(PassThrough):
+        episodes = 0
+
+        def reset(self):
+            self.episodes += 1
+
+    environment = FilteredWalk(walk_in(WALK), 3, PLAIN, 500, Counting)
+    environment.reset(seed=0)
+    before = np.array([one.episodes for one in environment.filters])
+    environment.reset(options={"reset_mask": np.array([False, True, False])})
+    assert [one.episodes for one in environment.filters] == (before + [0, 1, 0]).tolist() and (before >= 1).all()

@@ -2,16 +2,19 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ros_rl.errors import UserError
 from ros_rl.learning import quadruped_recovery as recovery
+from ros_rl.learning.filtered_walk import FilteredWalk
 from ros_rl.learning.ppo import Ppo
 from ros_rl.policies.bundle import load_bundle
 from ros_rl.policies.quadruped_walk import correction_in, walk_in
 from ros_rl.robots.walking import Catcher, Walker
+from ros_rl.safety.interface import PassThrough, SafetyReport
 from ros_rl.sim.catch_env import CatchVectorEnv, catch
 from ros_rl.sim.walk_env import NOMINAL, WalkVectorEnv
 
@@ -99,7 +102,7 @@ def test_a_training_that_was_stopped_goes_on_bit_for_bit(tmp_path, monkeypatch, 
     bundle = load_bundle(tmp_path / "quadruped_recovery")
     np.testing.assert_array_equal(bundle.tensors["weight0"], whole.actor.layers[0][0])
     assert bundle.region == recovery.REGION and "--steps 128" in bundle.training["command"]
-    assert 0.0 <= bundle.metrics["brought_back"] <= 1.0 and bundle.metrics["states"] == 12
+    assert bundle.metrics["brought_back"]["of"] == 12
     with pytest.raises(UserError, match="train anew in another folder"):
         recovery.train(args, replace(SMALL, epochs=2))
 
@@ -107,16 +110,74 @@ def test_a_training_that_was_stopped_goes_on_bit_for_bit(tmp_path, monkeypatch, 
 def test_a_robot_is_back_if_it_stands_two_seconds_later(starts):
     bundle = load_bundle("quadruped_recovery")
     few = some(starts, 16)
-    back, stance, walk = (recovery.brought_back(acting, few) for acting in (bundle, load_bundle("quadruped_stand"), None))
+    back, stance, walk = (recovery.brought_back(acting, few)[0] for acting in (bundle, load_bundle("quadruped_stand"), None))
     assert back.sum() > max(stance.sum(), walk.sum()) and 0 < stance.sum() < 16
     lying = few._replace(states=few.states.copy())
     lying.states[:, 4:8] = [0.0, 1.0, 0.0, 0.0]  # time and position, then the attitude: on its back
-    assert not recovery.brought_back(bundle, lying).any()
+    back, outside = recovery.brought_back(bundle, lying)
+    assert outside.all() and not back.any()
+
+
+class Told(WalkVectorEnv):
+    """Robots of which a test says who falls in every step, and what ρ they have after it."""
+
+    fallen, rho = np.zeros(1, bool), np.zeros(1)
+
+    def step(self, actions):
+        seen, reward, _, truncated, info = super().step(actions)
+        return seen, reward, np.resize(self.fallen, self.num_envs), truncated, info | {"rho": np.resize(self.rho, self.num_envs)}
+
+
+def test_a_robot_that_lies_low_or_has_fallen_on_the_way_is_not_back_and_the_walk_keeps_its_stride(starts, monkeypatch):
+    clocks = []
+
+    class Seen(Told):
+        fallen, rho = np.array([False, False, True]), np.array([0.1, 0.5, 0.1])
+
+        def step(self, actions):
+            clocks.append(self.walker.clock.copy())
+            return super().step(actions)
+
+    monkeypatch.setattr(recovery, "WalkVectorEnv", Seen)
+    monkeypatch.setattr(recovery, "_AFTER", 2)
+    few = some(starts, 6)
+    back, outside = recovery.brought_back(None, few)
+    assert back.tolist() == [True, False, False] * 2
+    assert recovery.shares(back, outside)["of"] == 6
+    stride = round(50.0 / walk_in(load_bundle("quadruped_walk")).gait.frequency)
+    np.testing.assert_array_equal((clocks[0] + 25 - few.clock) % stride, 0, "the stance took 25 actions, which this clock does not count")
+
+
+def test_shares_are_of_all_and_of_those_outside():
+    found = recovery.shares(np.array([True, True, False, True]), np.array([False, True, True, False]))
+    assert found == {"all": 0.75, "of": 4, "outside": 0.5, "of_outside": 2}
+    assert recovery.shares(np.ones(2, bool), np.zeros(2, bool))["outside"] is None
+
+
+def test_every_fall_under_random_targets_is_counted():
+    class Falling(Told):
+        fallen = np.array([True, False, False, False])
+
+    assert recovery.random_falls(Falling, 3) == {"falls": 12, "steps": 48, "per_1000": 250.0}
+
+
+def test_triggers_are_counted_in_a_minute_of_walking(monkeypatch):
+    class Once(PassThrough):
+        def filter(self, observation, action):
+            return action, SafetyReport(values={"triggers": 1})
+
+    for name, value in {"COMMANDS": ((0.5, 0.0, 0.0), (0.0, 0.0, 0.5)), "_WARM": 10, "_MEASURED": 15}.items():
+        monkeypatch.setattr(f"ros_rl.learning.walk.{name}", value)
+    found = recovery.walking(lambda *args: FilteredWalk(*args, Once), uneven=False)
+    assert (found["triggers"], found["robots_with_triggers"], found["of"]) == (6, 6, 6)
+    seconds = 6 * (0.5 + 25 / 50.0)  # each stands up first
+    assert found["minutes"] == pytest.approx(seconds / 60.0, abs=0.006)
+    assert found["triggers_per_minute"] == pytest.approx(6 / (seconds / 60.0), rel=0.01)
 
 
 def test_figures_of_all_are_written_and_say_what_was_asked(tmp_path, monkeypatch, capsys, starts):
     monkeypatch.setattr(recovery, "near_falls", lambda count, seed: some(starts, count))
-    monkeypatch.setattr(recovery, "PUSHES", (1.0,))
+    monkeypatch.setattr(recovery, "PUSHES", (0.5, 1.0))
     for name, value in {"COMMANDS": ((0.5, 0.0, 0.0), (0.0, 0.0, 0.5)), "_WARM": 20, "_MEASURED": 20, "_AFTER": 20}.items():
         monkeypatch.setattr(f"ros_rl.learning.walk.{name}", value)
     assert recovery.main(["evaluate", "--seeds", "1", "--output", str(tmp_path / "found.json")]) == 0
@@ -124,10 +185,17 @@ def test_figures_of_all_are_written_and_say_what_was_asked(tmp_path, monkeypatch
     assert found["asked"]["more_survival"] == 0.05 and found["region"]["d"] == recovery.REGION.d
     assert list(found["policies"]) == ["none", "quadruped_stand", "quadruped_recovery"]
     for name, figures in found["policies"].items():
-        assert figures["pushes"]["1"]["of"] == 16 and 0.0 <= figures["brought_back"] <= 1.0
+        assert figures["pushes"]["1"]["of"] == 16 and figures["brought_back"]["of"] == 12
         assert figures["random_targets"]["steps"] == 4 * 16 and figures["walking"]["fell"] == 0
         assert ("triggers_per_minute" in figures["walking"]) == (name != "none")
     assert "quadruped_recovery: brings back" in capsys.readouterr().out
+
+
+def test_what_ships_does_what_was_asked():
+    found = json.loads((Path(__file__).parents[2] / "docs/results/quadruped_recovery.json").read_text())["policies"]
+    assert recovery.missed(found, "quadruped_recovery") == []
+    assert len(recovery.missed(found, "quadruped_stand")) == 2, "the stance brings back and survives no more than without"
+    assert load_bundle("quadruped_recovery").metrics["brought_back"] == found["quadruped_recovery"]["brought_back"]
 
 
 @pytest.mark.parametrize(

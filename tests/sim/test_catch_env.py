@@ -51,6 +51,8 @@ def test_standing_still_is_worth_most_moving_less_and_a_fall_costs(walking):
     np.testing.assert_allclose(reward + torque, 0.1 * np.array([1.5, 0.5 + np.exp(-4.0), -5.0 - 0.17 / 0.15]), atol=1e-9)
     assert terminated.tolist() == [False, False, True] and not truncated.any()
     np.testing.assert_allclose(info["rho"], [0.0, 0.0, 0.17 / 0.15])
+    env.walker.action[0, :3], env._changed[0] = 0.5, 0.3
+    np.testing.assert_allclose(env.judge()[0][0] - reward[0], -0.1 * (0.02 * 3 * 0.25 + 0.01 * 0.3), atol=1e-9)
 
 
 def test_the_trot_steps_where_the_action_says_and_an_episode_ends_in_time(walking):

@@ -14,18 +14,17 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import tyro
 
-from ros_rl import __version__, paths
+from ros_rl import paths
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import Observation
 from ros_rl.learning.command import run_command
 from ros_rl.learning.filtered_walk import FilteredWalk
 from ros_rl.learning.ppo import Ppo, PpoArgs
 from ros_rl.learning.training import save_json
-from ros_rl.learning.walk import PUSHED_AT, Make, Policy, learn, read, survival, tracking
+from ros_rl.learning.walk import PUSHED_AT, Make, Policy, bundle_of, learn, read, survival, told, tracking
 from ros_rl.policies.actors import load_policy
 from ros_rl.policies.bundle import Bundle, load_bundle, save_bundle
-from ros_rl.policies.interface import ObservationKey, PolicySpec
-from ros_rl.policies.quadruped_walk import MEASURED, contents_of, correction_in, walk_in
+from ros_rl.policies.quadruped_walk import MEASURED, correction_in, walk_in
 from ros_rl.policies.runner import PolicyRunner
 from ros_rl.robots.spec import load_robot
 from ros_rl.robots.walking import Walk
@@ -201,18 +200,7 @@ class MakeArgs:
 
 def bundled(tensors: dict[str, np.ndarray], training: dict[str, str]) -> Bundle:
     """Returns a network as a bundle without metrics."""
-    robot = load_robot(ROBOT)
-    shapes = {"base_quat": 4, "base_gyro": 3, "joint_position": len(robot.joints), "joint_velocity": len(robot.joints)}
-    settings, own = contents_of(catch())
-    spec = PolicySpec(
-        robot.name,
-        robot.joint_names,
-        tuple(ObservationKey(name, (shapes[name],)) for name in MEASURED),
-        robot.control_rate,
-        round(robot.control_rate / RATE),
-        robot.command_mode,
-    )
-    return Bundle(NAME, NAME, "ppo", spec, {**settings, "symmetric": True}, own | tensors, training, region=REGION)
+    return bundle_of(NAME, catch(), MEASURED, tensors, training, REGION)
 
 
 def trained(folder: Path) -> Bundle:
@@ -222,13 +210,7 @@ def trained(folder: Path) -> Bundle:
         UserError: there is nothing, or it is damaged.
     """
     tensors, record = read(folder, "python -m ros_rl.learning.quadruped_recovery train")
-    training = {
-        "command": f"python -m ros_rl.learning.quadruped_recovery train --steps {record['asked']} --seed {record['seed']}; "
-        "python -m ros_rl.learning.quadruped_recovery bundle",
-        "revision": f"ros_rl {__version__}",
-        "data": f"{record['steps']} steps of simulation, from states of {WALK}",
-    }
-    return bundled(tensors, training)
+    return bundled(tensors, told("ros_rl.learning.quadruped_recovery", record, f", from states of {WALK}"))
 
 
 def make(args: MakeArgs) -> Bundle:

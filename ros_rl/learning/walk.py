@@ -7,7 +7,7 @@ python -m ros_rl.learning.walk evaluate    # the bundle and the trot alone, on a
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,9 +25,10 @@ from ros_rl.learning.scripted import EPISODES, ship
 from ros_rl.learning.training import save_json
 from ros_rl.policies.bundle import Bundle, load_bundle
 from ros_rl.policies.interface import ObservationKey, PolicySpec
-from ros_rl.policies.quadruped_walk import contents_of, correction_in, walk_in
+from ros_rl.policies.quadruped_walk import MEASURED, contents_of, correction_in, walk_in
 from ros_rl.robots.spec import load_robot
 from ros_rl.robots.walking import Walk
+from ros_rl.safety.region import Region
 from ros_rl.sim.walk_env import NOMINAL, RATE, ROBOT, Conditions, WalkVectorEnv, walk
 
 NAME = "quadruped_walk"
@@ -167,22 +168,41 @@ class MakeArgs:
     """Folder for the bundles; that of the package unless given."""
 
 
-def bundled(tensors: dict[str, np.ndarray], training: dict[str, str]) -> Bundle:
-    """Returns a network as a bundle without metrics."""
+def bundle_of(
+    name: str,
+    walked: Walk,
+    reads: Sequence[str],
+    tensors: dict[str, np.ndarray],
+    training: dict[str, str],
+    region: Region | None = None,
+) -> Bundle:
+    """Returns a network that corrects a trot as a bundle without metrics; the policy is the actor of that name."""
     robot = load_robot(ROBOT)
-    joints = (len(robot.joints),)
-    keys = {"base_quat": (4,), "base_gyro": (3,), "joint_position": joints, "joint_velocity": joints, "command": (3,)}
-    settings, own = contents_of(walk())
-    settings["symmetric"] = True
+    sizes = {"base_quat": 4, "base_gyro": 3, "command": 3}
+    settings, own = contents_of(walked)
     spec = PolicySpec(
         robot.name,
         robot.joint_names,
-        tuple(ObservationKey(name, shape) for name, shape in keys.items()),
+        tuple(ObservationKey(key, (sizes.get(key, len(robot.joints)),)) for key in reads),
         robot.control_rate,
         round(robot.control_rate / RATE),
         robot.command_mode,
     )
-    return Bundle(NAME, NAME, "ppo", spec, settings, own | tensors, training)
+    return Bundle(name, name, "ppo", spec, {**settings, "symmetric": True}, own | tensors, training, region=region)
+
+
+def told(recipe: str, record: dict[str, int], data: str) -> dict[str, str]:
+    """Returns what a bundle says of its training: the commands of a recipe with `train` and `bundle`, and what it was trained on."""
+    return {
+        "command": f"python -m {recipe} train --steps {record['asked']} --seed {record['seed']}; python -m {recipe} bundle",
+        "revision": f"ros_rl {__version__}",
+        "data": f"{record['steps']} steps of simulation{data}",
+    }
+
+
+def bundled(tensors: dict[str, np.ndarray], training: dict[str, str]) -> Bundle:
+    """Returns a network as a bundle without metrics."""
+    return bundle_of(NAME, walk(), (*MEASURED, "command"), tensors, training)
 
 
 def trained(folder: Path) -> Bundle:
@@ -192,13 +212,7 @@ def trained(folder: Path) -> Bundle:
         UserError: there is nothing, or it is damaged.
     """
     tensors, record = read(folder, "python -m ros_rl.learning.walk train")
-    training = {
-        "command": f"python -m ros_rl.learning.walk train --steps {record['asked']} --seed {record['seed']}; "
-        "python -m ros_rl.learning.walk bundle",
-        "revision": f"ros_rl {__version__}",
-        "data": f"{record['steps']} steps of simulation",
-    }
-    return bundled(tensors, training)
+    return bundled(tensors, told("ros_rl.learning.walk", record, ""))
 
 
 def ship_all(folder: Path, output: Path) -> None:

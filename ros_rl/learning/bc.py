@@ -57,6 +57,8 @@ class BcArgs:
     """By how much brightness and contrast of an image are changed at most, as a share."""
     state_noise: float = 0.02
     """Standard deviation of noise on the measured joints, on their scale of -1 to 1, against copying them."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Of the products in training; weights, loss and optimiser are float32. bfloat16 is faster where the CPU or GPU multiplies it."""
     seed: int = 0
     """Of weights, batches and noise."""
 
@@ -94,7 +96,9 @@ class Cloner:
         inputs = self._augmented(chosen, draw)
         tokens = self._tokens[chosen].to(self.model.network.device)
         self.model.network.train()
-        logits = self.model.network.logits(inputs, tokens)
+        reduced = self.args.precision == "bfloat16"
+        with torch.autocast(self.model.network.device.type, torch.bfloat16, enabled=reduced):
+            logits = self.model.network.logits(inputs, tokens)
         self.model.network.eval()
         loss = cloning_loss(logits, tokens, self.args.smoothing)
         self.optimiser.zero_grad(set_to_none=True)
@@ -203,6 +207,8 @@ class Collect:
     """Of each task, and of each of its variants."""
     first_seed: int = 0
     """Seeds from here on; those of training are below 1,000,000."""
+    noise: float = 0.0
+    """rad: largest standard deviation of smooth noise that leads the expert off its path, so that the way back is learned too."""
 
     def run(self) -> None:
         """Collects."""
@@ -211,10 +217,12 @@ class Collect:
             raise UserError(
                 f"episodes must be 1 or more, with seeds from 0 to {TRAINING_SEEDS[-1]}, got {self.episodes} from {seeds.start} on"
             )
+        if not 0 <= self.noise <= 0.5:
+            raise UserError(f"noise must be from 0 to 0.5 rad, got {self.noise:g}")
         sampling = Sampling(self.cameras, (self.image, self.image), self.ticks, self.period)
         for task in [task for name in self.tasks for task in training_tasks(name, self.robot)]:
             with tqdm(total=self.episodes, desc=task.name, disable=None) as bar:
-                made = collect(task, seeds, sampling, self.folder, bar.update)
+                made = collect(task, seeds, sampling, self.folder, self.noise, bar.update)
             print(f"{task.name}: {made} demonstrations of {self.episodes}")
 
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from ros_rl.errors import UserError, unknown
 from ros_rl.hardware.guard import Guard, GuardedRobot
 from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.hardware.mujoco import MujocoRobot
-from ros_rl.learning.rollout import run_episode
+from ros_rl.learning.rollout import Step, run_episode
 from ros_rl.paths import write_atomically
 from ros_rl.policies.actors import load_policy
 from ros_rl.policies.interface import Policy
@@ -74,11 +74,13 @@ class Source:
         robot: name of the robot.
         sizes: camera to height and width of its images, before they are scaled.
         sampling: how episodes are cut.
+        noise: rad, how far the expert was pushed about, see `Noise`.
     """
 
     robot: str
     sizes: dict[str, tuple[int, int]]
     sampling: Sampling
+    noise: float = 0.0
 
     def mark(self, folder: Path) -> None:
         """Writes this into a folder.
@@ -91,8 +93,8 @@ class Source:
             folder.mkdir(parents=True, exist_ok=True)
             write_atomically(path, (json.dumps(asdict(self)) + "\n").encode())
         found = Source.of(folder)
-        mine, theirs = ({"robot": source.robot, "sizes": source.sizes, **asdict(source.sampling)} for source in (self, found))
-        if differing := [name for name in mine if mine[name] != theirs[name]]:
+        mine, theirs = ({**asdict(source), **asdict(source.sampling)} for source in (self, found))
+        if differing := [name for name in mine if name != "sampling" and mine[name] != theirs[name]]:
             name = differing[0]
             raise UserError(f"{folder}: holds demonstrations with {name} {theirs[name]}, not {mine[name]}; name another folder")
 
@@ -107,7 +109,8 @@ class Source:
             said = json.loads((folder / _SOURCE).read_text(encoding="utf-8"))
             sampling = said["sampling"]
             cut = Sampling(tuple(sampling["cameras"]), tuple(sampling["image"]), int(sampling["ticks"]), float(sampling["period"]))
-            return cls(str(said["robot"]), {name: (int(size[0]), int(size[1])) for name, size in said["sizes"].items()}, cut)
+            sizes = {name: (int(size[0]), int(size[1])) for name, size in said["sizes"].items()}
+            return cls(str(said["robot"]), sizes, cut, float(said["noise"]))
         except OSError:
             raise UserError(
                 f"{folder}: lacks {_SOURCE}, which says what its demonstrations are of; collect them anew in another folder"
@@ -162,10 +165,45 @@ def waypoints_after(commands: np.ndarray, rows: int, ticks: int) -> np.ndarray:
     return commands[chosen]
 
 
+class Noise:
+    """Smooth noise on an expert's commands, that leads it off its path and shows how it comes back.
+
+    Source: Laskey et al., "DART: Noise Injection for Robust Imitation Learning", 2017: what is carried out is the expert's command
+    and noise, what is learned is the command alone. Here two low-passes in a row make it smooth, so that a guard need not cut it; its
+    standard deviation is drawn for each episode, so that some are nearly clean. A gripper has none.
+    """
+
+    _TIME = 0.3  # s, of each low-pass
+
+    def __init__(self, spec: RobotSpec, size: float, seed: int):
+        """Draws how much this episode has.
+
+        Args:
+            spec: the robot.
+            size: rad, the largest standard deviation.
+            seed: of all that is drawn.
+        """
+        self._draw = np.random.default_rng([seed, 7])
+        gripper = spec.gripper.joint if spec.gripper else None
+        self._decay = float(np.exp(-spec.period / self._TIME))
+        # White noise of variance v has 4·v / (1 - a)⁴ · … behind two low-passes; from its impulse response (k + 1)(1 - a)²aᵏ:
+        gain = (1 - self._decay) ** 4 * (1 + self._decay**2) / (1 - self._decay**2) ** 3
+        scale = size * self._draw.uniform() / np.sqrt(gain)
+        self._scale = np.array([0.0 if name == gripper else scale for name in spec.joint_names])
+        self._once, self.value = np.zeros((2, len(self._scale)))
+
+    def next(self) -> np.ndarray:
+        """Returns what is added in the next control period, (n,)."""
+        self._once = self._decay * self._once + (1 - self._decay) * self._scale * self._draw.normal(size=len(self._scale))
+        self.value = self._decay * self.value + (1 - self._decay) * self._once
+        return self.value
+
+
 class _Watched(PolicyRunner):
-    """Plays a policy, and looks through cameras at the samples' times.
+    """Plays a policy, pushed about by noise, and looks through cameras at the samples' times.
 
     Attributes:
+        noise: of this episode.
         images: of each sample so far, (cameras, height, width, 3).
         positions: of the measured joints, (s,).
     """
@@ -175,6 +213,7 @@ class _Watched(PolicyRunner):
         self._simulation, self._sampling = simulation, sampling
         self._renderer = CameraRenderer(simulation.model)
         self._rows = round(sampling.period * simulation.spec.control_rate)
+        self.noise = Noise(simulation.spec, 0.0, 0)
 
     def restart(self) -> None:
         """Makes the next observation the first of a new episode."""
@@ -190,7 +229,8 @@ class _Watched(PolicyRunner):
             self.images.append(np.stack([scaled(image, self._sampling.image) for image in seen]))
             self.positions.append(observation.joint_position)
         self._tick += 1
-        return super().command(observation)
+        wanted = super().command(observation)
+        return replace(wanted, values=wanted.values + self.noise.next())
 
     def close(self) -> None:
         """Frees the renderer and closes the policy."""
@@ -201,8 +241,13 @@ class _Watched(PolicyRunner):
 class Demonstrator:
     """Does a task by its own policy."""
 
-    def __init__(self, task: Task, sampling: Sampling):
+    def __init__(self, task: Task, sampling: Sampling, noise: float = 0.0):
         """Prepares the simulation.
+
+        Args:
+            task: that is done.
+            sampling: how episodes are cut.
+            noise: rad, see `Noise`.
 
         Raises:
             UserError: there is no such camera, or the sampling does not fit the robot.
@@ -213,7 +258,7 @@ class Demonstrator:
         for name in sampling.cameras:
             if name not in known:
                 raise unknown("camera", name, known)
-        self.source = Source(task.robot, {name: (known[name].height, known[name].width) for name in sampling.cameras}, sampling)
+        self.source = Source(task.robot, {name: (known[name].height, known[name].width) for name in sampling.cameras}, sampling, noise)
         spec_for(self.spec, self.source.sizes, sampling.ticks, sampling.period)  # a policy of this must be possible
         self._robot = GuardedRobot(simulation, Guard(self.spec))
         self._runner = _Watched(load_policy(task.policy, self.spec), simulation, sampling)
@@ -224,9 +269,12 @@ class Demonstrator:
         steps = round(self.task.time_limit * self.spec.control_rate) + 1
         stage, monitor = SafetyStage(self.spec, PassThrough()), TaskMonitor(self.task, self.spec)
         runner, sampling = self._runner, self.sampling
-        state = run_episode(
-            self._robot, runner, stage, seed, steps, monitor, lambda step: commands.append(step.sent.in_order_of(self.spec))
-        )
+        runner.noise = Noise(self.spec, self.source.noise, seed)
+
+        def note(step: Step) -> None:
+            commands.append(step.sent.in_order_of(self.spec) - runner.noise.value)
+
+        state = run_episode(self._robot, runner, stage, seed, steps, monitor, note)
         if state is None or not state.success:
             return None
         waypoints = waypoints_after(np.stack(commands), round(sampling.period * self.spec.control_rate), sampling.ticks)
@@ -238,7 +286,9 @@ class Demonstrator:
         self._robot.close()
 
 
-def collect(task: Task, seeds: Iterable[int], sampling: Sampling, folder: Path, update: Callable[[], Any] = lambda: None) -> int:
+def collect(
+    task: Task, seeds: Iterable[int], sampling: Sampling, folder: Path, noise: float = 0.0, update: Callable[[], Any] = lambda: None
+) -> int:
     """Writes a demonstration by the task's own policy for each seed into a folder; goes on where it was stopped.
 
     Instructions are those of the task and its paraphrases in turn. What the expert fails at is left out.
@@ -251,7 +301,7 @@ def collect(task: Task, seeds: Iterable[int], sampling: Sampling, folder: Path, 
     """
     said = (task.instruction, *task.paraphrases)
     made = 0
-    with closing(Demonstrator(task, sampling)) as demonstrator:
+    with closing(Demonstrator(task, sampling, noise)) as demonstrator:
         demonstrator.source.mark(folder)
         for seed in seeds:
             name = f"{task.name}-{seed:06d}"

@@ -34,17 +34,25 @@ if TYPE_CHECKING:
 class Bringup:
     """What a bring-up starts unless told otherwise: a robot and its tasks, in turn. Another robot does those that are for it.
 
-    The policies of `plain_task` read no simulator state, so they run on a real robot as well.
+    The policies of `plain_task` read no simulator state, so they run on a real robot as well. `policy` does all `tasks`; empty: each
+    task names its own.
     """
 
     robot: str
     tasks: tuple[str, ...]
     plain_task: str
+    policy: str = ""
 
 
 BRINGUPS: Mapping[str, Bringup] = {
     "cartpole": Bringup("cartpole", ("cartpole_balance",), "cartpole_balance"),
     "arm": Bringup("arm", ("put_red_block_in_bowl", "stack_red_on_blue", "push_button"), "arm_circle"),
+    "tabletop": Bringup(
+        "arm",
+        ("press_button:green", "press_button:yellow", "open_drawer", "close_drawer", "slide:left", "turn_knob:clockwise"),
+        "arm_circle",
+        "tabletop_vla",
+    ),
     "quadruped": Bringup("quadruped", ("quadruped_walk",), "quadruped_walk"),
     "quadrotor": Bringup("quadrotor", ("quadrotor_hover",), "quadrotor_hover"),
 }
@@ -204,13 +212,17 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
     if values["servo_port"]:
         check_servos(robot)
         check_timeout(values["servo_timeout"], values["max_age"])
-    tasks = _tasks([name for name in values["tasks"] if name] or tasks_for(bringup, robot.name), robot.name)
+    named = [name for name in values["tasks"] if name]
+    tasks = _tasks(named or tasks_for(bringup, robot.name), robot.name)
+    if not named and not values["policy"]:
+        values["policy"] = chosen.policy
     simulated = values["mode"] == "sim"
     if simulated:
         _same("scene", tasks)
         if tasks and "scene" in given:
             raise UserError("scene is for tasks:=none; a task brings its own scene")
-    policy, demonstrator = _actors(values, robot, tasks, simulated)
+    policy, reads, demonstrator = _actors(values, robot, tasks, simulated)
+    scene = (tasks[0].scene if tasks else values["scene"]) if simulated else None
     shared = {
         **values,
         "backend": "mujoco" if simulated else "servo_bus" if values["servo_port"] else "ros2_control",
@@ -219,7 +231,7 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
         "policy": policy,
         "device": values["teleop"],
         "demonstrator": demonstrator,
-        "cameras": _cameras(values, robot, (tasks[0].scene if tasks else values["scene"]) if simulated else None),
+        "cameras": _cameras(values, robot, scene, reads if simulated else ()),
     }
     if values["filter"] == "recovery" and not simulated:
         shared["max_age"] = _imu_age(values, given)
@@ -273,13 +285,14 @@ def _check_effects(given: Mapping[str, str], values: Mapping[str, Any]) -> None:
             raise UserError(f"{key} has no effect without dataset:=; leave it out")
 
 
-def _actors(values: Mapping[str, Any], robot: RobotSpec, tasks: Sequence[Task], simulated: bool) -> tuple[str, str]:
-    """Returns the policy, and what a scripted demonstrator plays; both fit the robot."""
-    policy = values["policy"] or _same("policy", tasks)
+def _actors(values: Mapping[str, Any], robot: RobotSpec, tasks: Sequence[Task], simulated: bool) -> tuple[str, tuple[str, ...], str]:
+    """Returns the policy, the cameras that it reads, and what a scripted demonstrator plays; both fit the robot."""
+    policy, cameras = values["policy"] or _same("policy", tasks), ()
     if not policy:
         raise UserError("without a task, name the policy:=")
     if policy != NO_POLICY:
         bundle = load_bundle(policy)
+        cameras = bundle.spec.cameras
         check_fits(bundle, robot)
         if bundle.spec.privileged and not simulated:
             raise UserError(f"policy '{policy}' reads simulator state, so it runs in mode:=sim only; name another policy:=")
@@ -298,21 +311,27 @@ def _actors(values: Mapping[str, Any], robot: RobotSpec, tasks: Sequence[Task], 
     if policy == NO_POLICY and robot.floating_base and values["teleop"] not in ("none", *MOVE_EVERY_JOINT):
         raise UserError(f"teleop:={values['teleop']} tells a policy of '{robot.name}' where to go; without one nothing moves its joints")
     _check_device(values, robot, demonstrator, simulated)
-    return str(policy), str(demonstrator)
+    return str(policy), cameras, str(demonstrator)
 
 
-def _cameras(values: Mapping[str, Any], robot: RobotSpec, scene: str | Path | None) -> list[str]:
-    """Returns the cameras to use: those named, or, where a dataset is recorded, all; refuses a dataset of something else."""
+def _cameras(values: Mapping[str, Any], robot: RobotSpec, scene: str | Path | None, reads: Sequence[str]) -> list[str]:
+    """Returns the cameras to use: those named, or else those that the policy reads, and all where a dataset is recorded.
+
+    Refuses a dataset of something else, and a simulation that would keep a camera from its policy.
+    """
     given = [name for name in values["cameras"] if name]
     named = [] if given == ["none"] else given
+    if given and (missing := [name for name in reads if name not in named]):
+        raise UserError(f"the policy reads the camera '{missing[0]}', which cameras:= does not name; add it or leave cameras:= out")
     if not values["dataset"]:
-        return named or [""]
+        return (named if given else list(reads)) or [""]
     from ros_rl.data.cameras import recorded_cameras
     from ros_rl.data.dataset import read_info
     from ros_rl.data.features import DatasetSpec
     from ros_rl.data.layout import INFO
 
     cameras = recorded_cameras(robot, scene, named if given else None)
+    cameras += recorded_cameras(robot, scene, [name for name in reads if name not in {camera.name for camera in cameras}])
     root = Path(values["dataset"]).expanduser()
     if (root / INFO).exists():
         DatasetSpec.from_info(read_info(root)).require_same(DatasetSpec.of(robot, values["fps"], cameras), root)

@@ -325,7 +325,7 @@ def test_a_namespace_that_ros_does_not_take_is_refused(text):
 
 
 REFUSED = {
-    "unknown bring-up": ("amr", {}, "unknown bring-up 'amr', did you mean 'arm'? (known: arm, cartpole, quadrotor, quadruped)"),
+    "unknown bring-up": ("amr", {}, "unknown bring-up 'amr', did you mean 'arm'? (known: arm, cartpole, quadrotor, quadruped, tabletop)"),
     "unknown argument": ("arm", {"lock_step": "true"}, "unknown argument 'lock_step', did you mean 'lockstep'?"),
     "unknown mode": ("arm", {"mode": "robt"}, "unknown value of mode 'robt', did you mean 'robot'? (known: robot, sim)"),
     "unknown robot": ("arm", {"robot": "amr"}, "unknown robot 'amr', did you mean 'arm'?"),

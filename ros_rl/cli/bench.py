@@ -27,7 +27,7 @@ class BenchLoop:
     """
 
     robot: str = "arm"
-    """A bring-up (arm, cartpole, quadruped, quadrotor), or a robot that one of them has tasks for, such as panda."""
+    """A bring-up (arm, tabletop, cartpole, quadruped, quadrotor), or a robot that one of them has tasks for, such as panda."""
     rate: float = 0.0
     """Control rate, Hz; 0: the robot's own."""
     seconds: float = 20.0
@@ -361,7 +361,7 @@ class BenchRecord:
     """
 
     robot: str = "arm"
-    """A bring-up (arm, cartpole, quadruped, quadrotor), or a robot that one of them has tasks for."""
+    """A bring-up (arm, tabletop, cartpole, quadruped, quadrotor), or a robot that one of them has tasks for."""
     seconds: float = 60.0
     """How long to record, s."""
     fps: int = 30
@@ -443,6 +443,8 @@ class BenchTabletop:
     """Episodes of each task in each split, spread over its variants and instructions."""
     policy: str = ""
     """Bundle to play, by name, path or ws://host:port; empty: the expert that each task names. Its cameras take images."""
+    copies: int = 16
+    """Episodes of a VLA that are simulated together; other policies play one after the other."""
     json: bool = False
     """Print JSON."""
     out: Path | None = None
@@ -450,15 +452,17 @@ class BenchTabletop:
 
     def run(self) -> int:
         """Returns 0."""
-        from ros_rl.learning.tabletop_bench import Players, markdown, measure, rows_of
+        from ros_rl.learning.tabletop_bench import markdown, measure, players, rows_of
 
         if not 1 <= self.episodes <= 10_000:
             raise UserError(f"--episodes must be from 1 to 10000, got {self.episodes}")
+        if self.copies < 1:
+            raise UserError(f"--copies must be 1 or more, got {self.copies}")
         rows = rows_of(_words(self.splits), _words(self.tasks))
         result: dict[str, Any] = {"policy": self.policy or "scripted experts", "episodes": self.episodes, "rows": []}
-        with closing(Players(policy=self.policy)) as players:
-            if players.digest:
-                result["digest"] = players.digest
+        with closing(players(policy=self.policy, copies=self.copies)) as player:
+            if player.digest:
+                result["digest"] = player.digest
             if self.out is not None:
                 _check_writable(self.out)
                 result["rows"] = _measured(self.out, result)
@@ -466,7 +470,7 @@ class BenchTabletop:
             missing = [row for row in rows if (row.split, row.task) not in done]
             with tqdm(total=len(missing) * self.episodes, unit="episode", disable=None) as bar:
                 for row in missing:
-                    result["rows"].append(measure(players, row, self.episodes, bar.update))
+                    result["rows"].append(measure(player, row, self.episodes, bar.update))
                     if self.out is not None:
                         write_atomically(self.out, (json.dumps(result, indent=1) + "\n").encode())
         if self.json:

@@ -15,6 +15,7 @@ from ros_rl.paths import write_atomically
 from ros_rl.robots.spec import RobotSpec, load_robot
 from ros_rl.sim.build import build
 from ros_rl.sim.film import Film, Take
+from ros_rl.sim.tabletop import JUDGING_SEEDS
 from ros_rl.sim.task import load_task
 
 _FRAME_RATE = 20
@@ -23,15 +24,16 @@ _FRAME_RATE = 20
 @dataclass
 class Demo:
     """Brings up a robot in MuJoCo through the ROS 2 graph, lets it carry out its instructions under the guard, and writes
-    summary.json, video.mp4 and contact_sheet.png. The arm's scripted expert reads object poses from the simulator.
+    summary.json, video.mp4 and contact_sheet.png. By default a vision-language-action policy does tabletop tasks from camera images;
+    the scripted expert of --robot arm reads object poses from the simulator.
     """
 
-    robot: str = "arm"
-    """A bring-up (arm, cartpole, quadruped, quadrotor), or a robot that one of them has tasks for, such as panda."""
+    robot: str = "tabletop"
+    """A bring-up (tabletop, arm, cartpole, quadruped, quadrotor), or a robot that one of them has tasks for, such as panda."""
     episodes: int = 0
     """Episodes; 0: each of the bring-up's instructions once."""
-    seed: int = 0
-    """Seed of the first episode; each further one adds 1."""
+    seed: int = JUDGING_SEEDS.start
+    """Seed of the first episode; each further one adds 1. No policy was trained from the initial states of the default on."""
     lockstep: bool = False
     """As fast as the machine can, in lock-step, instead of real time."""
     composed: bool = False

@@ -16,7 +16,7 @@ class Parity:
     """
 
     robot: str = "arm"
-    """A bring-up (arm, cartpole, quadruped, quadrotor), or a robot that one of them has tasks for, such as panda."""
+    """A bring-up (arm, tabletop, cartpole, quadruped, quadrotor), or a robot that one of them has tasks for, such as panda."""
     steps: int = 500
     """Control ticks to compare."""
     seed: int = 0

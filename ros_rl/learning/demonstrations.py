@@ -170,7 +170,8 @@ class Noise:
 
     Source: Laskey et al., "DART: Noise Injection for Robust Imitation Learning", 2017: what is carried out is the expert's command
     and noise, what is learned is the command alone. Here two low-passes in a row make it smooth, so that a guard need not cut it; its
-    standard deviation is drawn for each episode, so that some are nearly clean. A gripper has none.
+    standard deviation is drawn for each episode, so that some are nearly clean. A gripper has none. The expert does not feel the
+    noise: one that trims its commands until the arm is where it should be would command against it.
     """
 
     _TIME = 0.3  # s, of each low-pass
@@ -186,7 +187,7 @@ class Noise:
         self._draw = np.random.default_rng([seed, 7])
         gripper = spec.gripper.joint if spec.gripper else None
         self._decay = float(np.exp(-spec.period / self._TIME))
-        # White noise of variance v has 4·v / (1 - a)⁴ · … behind two low-passes; from its impulse response (k + 1)(1 - a)²aᵏ:
+        # Of unit white noise, two low-passes leave this variance: the sum of squares of their impulse response (k + 1)(1 - a)²aᵏ.
         gain = (1 - self._decay) ** 4 * (1 + self._decay**2) / (1 - self._decay**2) ** 3
         scale = size * self._draw.uniform() / np.sqrt(gain)
         self._scale = np.array([0.0 if name == gripper else scale for name in spec.joint_names])
@@ -229,7 +230,8 @@ class _Watched(PolicyRunner):
             self.images.append(np.stack([scaled(image, self._sampling.image) for image in seen]))
             self.positions.append(observation.joint_position)
         self._tick += 1
-        wanted = super().command(observation)
+        off = np.pad(self.noise.value, (0, len(observation.joint_position) - len(self.noise.value)))
+        wanted = super().command(replace(observation, joint_position=observation.joint_position - off))
         return replace(wanted, values=wanted.values + self.noise.next())
 
     def close(self) -> None:

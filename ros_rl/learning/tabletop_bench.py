@@ -1,52 +1,113 @@
 """Measures a policy on the tabletop suite, split by split; by default its scripted experts."""
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Protocol
 
 from ros_rl.errors import unknown
 from ros_rl.hardware.guard import Guard, GuardedRobot
 from ros_rl.hardware.mujoco import MujocoRobot
 from ros_rl.learning.rollout import Step, run_episode
+from ros_rl.learning.token_rollout import Request, TokenWorld, run_requests
 from ros_rl.policies.actors import load_policy
-from ros_rl.policies.bundle import load_bundle
+from ros_rl.policies.bundle import Bundle, check_fits, load_bundle
 from ros_rl.policies.runner import PolicyRunner
-from ros_rl.robots.spec import load_robot
+from ros_rl.policies.vla import ACTOR, VlaModel
+from ros_rl.robots.spec import RobotSpec, load_robot
 from ros_rl.safety.interface import PassThrough
 from ros_rl.safety.stage import SafetyStage
 from ros_rl.sim.tabletop import SPLITS, Item, load_split
-from ros_rl.sim.task import Task, TaskMonitor, TaskState, suite_names
+from ros_rl.sim.task import Task, TaskMonitor, suite_names
 
 
 @dataclass(frozen=True)
 class Played:
     """How an episode ended, how many control steps it had, and at how many of them the guard cut a command."""
 
-    state: TaskState
+    success: bool
+    reason: str
     steps: int
     limited: int
 
 
-class Players:
-    """One simulation for each scene and one player for each policy, for the tasks of the suite in any order.
+class Player(Protocol):
+    """Plays episodes of the suite.
 
     Attributes:
         spec: the robot.
         digest: of the policy's weights, where its bundle says so.
     """
 
-    def __init__(self, robot: str = "arm", policy: str = ""):
+    spec: RobotSpec
+    digest: str
+
+    def play_all(self, episodes: Sequence[tuple[Task, int]], progress: Callable[[int], object]) -> list[Played]:
+        """Plays tasks from the initial states of seeds; `progress` is told how many more are done."""
+        ...
+
+    def close(self) -> None:
+        """Frees the simulations and the policy."""
+        ...
+
+
+def players(robot: str = "arm", policy: str = "", copies: int = 16) -> Player:
+    """Returns who plays a policy, by name, path or a server's address; empty: the one that each task names.
+
+    A VLA is played `copies` episodes at once, as in training: on images of the moment in which it decides.
+
+    Raises:
+        UserError: there is no such bundle, or it is another robot's.
+    """
+    bundle = load_bundle(policy) if policy else None
+    spec = load_robot(robot)
+    if bundle is not None and bundle.actor == ACTOR:
+        check_fits(bundle, spec)
+        return Together(spec, bundle, copies)
+    return Players(spec, bundle)
+
+
+class Together:
+    """Plays a VLA in many simulations at once; see `Player`."""
+
+    def __init__(self, spec: RobotSpec, bundle: Bundle, copies: int):
+        """Reads the network."""
+        self.spec, self.digest = spec, str(bundle.metrics.get("digest", ""))
+        self._model, self._copies = VlaModel.from_bundle(bundle), copies
+
+    def play_all(self, episodes: Sequence[tuple[Task, int]], progress: Callable[[int], object]) -> list[Played]:
+        """Plays tasks; those of one variant together."""
+        played: dict[int, Played] = {}
+        for name in dict.fromkeys(task.name for task, _ in episodes):
+            of_variant = [number for number, (task, _) in enumerate(episodes) if task.name == name]
+            with closing(TokenWorld(episodes[of_variant[0]][0], self.spec, min(self._copies, len(of_variant)))) as world:
+                requests = [
+                    Request(world.starts([seed])[0], task.instruction, (seed,)) for task, seed in map(episodes.__getitem__, of_variant)
+                ]
+                traces = run_requests(self._model, world, requests, self._model.settings.temperature)
+            for number, trace in zip(of_variant, traces, strict=True):
+                played[number] = Played(trace.success, trace.reason, round(trace.seconds / self.spec.period), trace.limited)
+            progress(len(of_variant))
+        return [played[number] for number in range(len(episodes))]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Players:
+    """One simulation for each scene and one player for each policy, for the tasks of the suite in any order; see `Player`."""
+
+    def __init__(self, spec: RobotSpec, bundle: Bundle | None = None):
         """
         Args:
-            robot: name of the robot.
-            policy: bundle, by name, path or a server's address; empty: the one that a task names. The cameras that it reads take images.
+            spec: the robot.
+            bundle: what plays; None: the policy that a task names. The cameras that it reads take images.
 
         Raises:
-            UserError: there is no such bundle, or it is another robot's.
+            UserError: it is another robot's.
         """
-        self.spec = load_robot(robot)
-        bundle = load_bundle(policy) if policy else None
+        self.spec = spec
         self._policy = None if bundle is None else PolicyRunner(load_policy(bundle, self.spec))
         self._cameras = () if bundle is None else bundle.spec.cameras
         self.digest = "" if bundle is None else str(bundle.metrics.get("digest", ""))
@@ -69,7 +130,15 @@ class Players:
         stage, monitor = SafetyStage(self.spec, PassThrough()), TaskMonitor(task, self.spec)
         state = run_episode(robot, runner, stage, seed, steps, monitor, count)
         assert state is not None  # there is a monitor
-        return Played(state, taken, robot.guard.counts["limited"] - limited)
+        return Played(state.success, state.reason, taken, robot.guard.counts["limited"] - limited)
+
+    def play_all(self, episodes: Sequence[tuple[Task, int]], progress: Callable[[int], object]) -> list[Played]:
+        """Plays tasks one after the other."""
+        played = []
+        for task, seed in episodes:
+            played.append(self.play(task, seed))
+            progress(1)
+        return played
 
     def _runner(self, name: str) -> PolicyRunner:
         if name not in self._runners:
@@ -132,27 +201,27 @@ def rows_of(splits: Sequence[str], families: Sequence[str] = (), robot: str = "a
     return found
 
 
-def measure(players: Players, row: Row, episodes: int, progress: Callable[[], object] = lambda: None) -> dict[str, Any]:
+def measure(player: Player, row: Row, episodes: int, progress: Callable[[int], object] = lambda count: None) -> dict[str, Any]:
     """Plays a task of a split.
 
     Args:
-        players: who plays.
+        player: who plays.
         row: what is played.
         episodes: how many, spread over its variants and wordings.
-        progress: called after each episode.
+        progress: told now and then how many more episodes are done.
 
     Returns:
         how many variants and instructions the task has in this split, the success rate, the mean duration of an episode (s), control
         steps and how many of them the guard limited, and the episodes that failed.
     """
-    failed, steps, limited = [], 0, 0
-    for task, seed in episodes_of(row.items, episodes):
-        played = players.play(task, seed)
-        steps += played.steps
-        limited += played.limited
-        if not played.state.success:
-            failed.append({"task": task.name, "instruction": task.instruction, "seed": seed, "reason": played.state.reason})
-        progress()
+    chosen = episodes_of(row.items, episodes)
+    played = player.play_all(chosen, progress)
+    failed = [
+        {"task": task.name, "instruction": task.instruction, "seed": seed, "reason": one.reason}
+        for (task, seed), one in zip(chosen, played, strict=True)
+        if not one.success
+    ]
+    steps = sum(one.steps for one in played)
     return {
         "split": row.split,
         "task": row.task,
@@ -160,9 +229,9 @@ def measure(players: Players, row: Row, episodes: int, progress: Callable[[], ob
         "instructions": len({item.task.instruction for item in row.items}),
         "episodes": episodes,
         "success_rate": (episodes - len(failed)) / episodes,
-        "mean_duration": round(steps * players.spec.period / episodes, 3),
+        "mean_duration": round(steps * player.spec.period / episodes, 3),
         "steps": steps,
-        "limited_steps": limited,
+        "limited_steps": sum(one.limited for one in played),
         "failed": failed,
     }
 

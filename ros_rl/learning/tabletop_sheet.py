@@ -14,6 +14,7 @@ from ros_rl.errors import UserError
 from ros_rl.hardware.interface import Observation
 from ros_rl.learning.tabletop_bench import Players, episodes_of, rows_of
 from ros_rl.paths import write_atomically
+from ros_rl.robots.spec import load_robot
 from ros_rl.sim.build import SimModel, build
 from ros_rl.sim.camera import CameraRenderer, pose_and_render
 
@@ -27,7 +28,7 @@ def sheet(families: list[str]) -> np.ndarray:
     Raises:
         UserError: there is no such task.
     """
-    players, tiles = Players(), []
+    players, tiles = Players(load_robot("arm")), []
     renderers: dict[str, CameraRenderer[SimModel]] = {}
     for row in rows_of(["train", "long_horizon"], families):
         task, seed = episodes_of(row.items, 1)[0]

@@ -56,7 +56,9 @@ class Trace:
         tokens, log_prob, entropy: (L,) each.
         success, terminated, truncated: how it ended.
         diverged: whether its simulation blew up; it has failed then.
+        reason: why it ended, in words.
         seconds: of robot time.
+        limited: control periods in which the limits cut a command.
     """
 
     request: Request
@@ -69,7 +71,9 @@ class Trace:
     terminated: bool = False
     truncated: bool = False
     diverged: bool = False
+    reason: str = ""
     seconds: float = 0.0
+    limited: int = 0
 
 
 class TokenWorld:
@@ -126,10 +130,12 @@ class TokenWorld:
 
     def judge(self, traces: dict[int, Trace]) -> None:
         """Ends the traces, by copy, whose episodes have ended, and takes them out."""
-        now = self._monitor.update(self.sim.observe(self.task, forces=False))
+        seen = self.sim.observe(self.task, forces=False)
+        now = self._monitor.update(seen)
         for copy in [copy for copy in traces if now.done[copy]]:
             trace = traces.pop(copy)
             trace.success, trace.terminated, trace.truncated = (bool(part[copy]) for part in (now.success, now.terminated, now.truncated))
+            trace.reason = self._monitor.reason(seen, now, copy)
 
     def play(self, rows: np.ndarray, traces: dict[int, Trace]) -> None:
         """Plays a row of rows (copies, T, n) in each control period; takes the traces out whose episodes end, and stops those.
@@ -139,21 +145,26 @@ class TokenWorld:
         for row in range(rows.shape[1]):
             if traces:
                 running = np.array(sorted(traces))
-                self._step(running, rows[running, row])
-                for trace in traces.values():
-                    trace.seconds += self.robot.period
+                cut = self._step(running, rows[running, row])
+                for copy, limited in zip(running.tolist(), cut.tolist(), strict=True):
+                    traces[copy].seconds += self.robot.period
+                    traces[copy].limited += limited
                 for copy in running[self.sim.diverged[running]].tolist():
                     trace = traces.pop(copy)
                     trace.terminated = trace.diverged = True
+                    trace.reason = "its simulation diverged"
                 self.judge(traces)
 
-    def _step(self, copies: np.ndarray, wanted: np.ndarray) -> None:
+    def _step(self, copies: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+        """Plays a control period with targets (k, n); returns in which copies the limits cut one, (k,)."""
         joints = len(self.robot.joints)
         position = measured_positions(self.sim.model, self.sim.qpos[copies])[:, :joints]
         velocity = measured_velocities(self.sim.model, self.sim.qvel[copies])[:, :joints]
         self._target[copies] = self._limits.apply(wanted, self._target[copies], position, velocity)
         self.sim.command(self._target[copies], copies)
         self.sim.advance(self.sim.model.substeps, copies, mjtStage.mjSTAGE_NONE)
+        cut: np.ndarray = (np.abs(self._target[copies] - wanted) > 1e-9).any(1)
+        return cut
 
 
 def run_requests(model: VlaModel, world: TokenWorld, requests: Sequence[Request], temperature: float) -> list[Trace]:

@@ -106,7 +106,11 @@ TASK = Parameter("task", "", "Task by name, or a path to its file; empty: none."
 SEED = Parameter("seed", 0, "Seed of the first episode.", minimum=0, maximum=2**31 - 1, dynamic=True)
 LOCKSTEP = Parameter("lockstep", False, "Advance only when a command answers the last observation.")
 AUTOSTART = Parameter("autostart", True, "Configure and activate the node when it starts.")
-CAMERAS = Parameter("cameras", [""], "Cameras to use; empty: none, in a bring-up that records all of robot and scene, unless told none.")
+CAMERAS = Parameter(
+    "cameras",
+    [""],
+    "Cameras to use; empty: none, but in a bring-up those that a policy reads in simulation, and all of robot and scene for a dataset.",
+)
 CONTROL_RATE = Parameter("control_rate", 0.0, "Control loop rate; 0: the robot's own.", "Hz", minimum=0.0, maximum=2000.0)
 CONTROLLER = Parameter("controller", "", "Name of the ros2_control controller that takes the commands; empty: by command interface.")
 COMMAND_INTERFACE = Parameter(

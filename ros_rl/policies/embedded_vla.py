@@ -139,7 +139,7 @@ def _llama(config: EmbeddedConfig, positions: int) -> Any:
     """Returns the transformer with random weights; its vocabulary are the bins."""
     from transformers import LlamaConfig, LlamaModel
 
-    return LlamaModel(
+    model = LlamaModel(
         LlamaConfig(
             vocab_size=BINS,
             hidden_size=config.width,
@@ -149,8 +149,9 @@ def _llama(config: EmbeddedConfig, positions: int) -> Any:
             num_key_value_heads=config.heads,
             max_position_embeddings=positions,
             tie_word_embeddings=False,
-            attn_implementation="eager",  # faster than fused attention for a few dozen positions, in bfloat16 most of all
             bos_token_id=None,
             eos_token_id=None,
         )
     )
+    model.set_attn_implementation("eager")  # faster than the fused one for a few dozen positions, in bfloat16 most of all
+    return model

@@ -173,6 +173,7 @@ class VlaPolicy:
         self._name = bundle.name
         self._lower, self._upper = robot.command_limits
         self._observations = ObservationBuilder(self.spec)
+        self._warm_up()
         self.reset(0, "do nothing")
 
     def reset(self, seed: int, instruction: str) -> None:
@@ -206,6 +207,11 @@ class VlaPolicy:
         dt = 1.0 / self.spec.rate
         self._last = observation.stamp + len(values) * dt, values[-1]
         return ActionChunk(self.spec.joint_names, values, dt, observation.stamp, self._name)
+
+    def _warm_up(self) -> None:
+        """Answers once, of black images: the first answer takes seconds, in which a robot would wait."""
+        black = {name: np.zeros((1, *self.model.network.image, 3), np.uint8) for name in self.spec.cameras}
+        self.model.network.decode(self.model.inputs(black, np.zeros((1, len(self.model.state.names))), ["do nothing"]))
 
     def report(self) -> dict[str, float]:
         """Returns log-probability of the last chunk and mean entropy of its tokens, nats."""

@@ -46,15 +46,20 @@ class CameraRenderer(Generic[_Model]):
         self.model = model
         self._local = _PerThread()
 
-    def render(self, data: mujoco.MjData, camera: str) -> np.ndarray:
+    def render(self, data: mujoco.MjData, camera: str, enlarged: int = 1) -> np.ndarray:
         """Returns what a camera sees, shape (height, width, 3), uint8 RGB; `data` has its kinematics up to date.
+
+        Args:
+            data: the simulation.
+            camera: name of the camera.
+            enlarged: how many times as high and wide as its images are.
 
         Raises:
             UserError: there is no such camera, or no way to render on this machine.
         """
         if camera not in self.model.cameras:
             raise unknown("camera", camera, self.model.cameras)
-        size = self.model.cameras[camera].height, self.model.cameras[camera].width
+        size = enlarged * self.model.cameras[camera].height, enlarged * self.model.cameras[camera].width
         renderers = self._local.renderers
         if size not in renderers:
             renderers[size] = _new_renderer(self.model.mj, *size)
@@ -74,7 +79,7 @@ class CameraRenderer(Generic[_Model]):
 
 
 def pose_and_render(
-    renderer: CameraRenderer[SimModel], camera: str, joint_position: np.ndarray, state: Mapping[str, np.ndarray]
+    renderer: CameraRenderer[SimModel], camera: str, joint_position: np.ndarray, state: Mapping[str, np.ndarray], enlarged: int = 1
 ) -> np.ndarray:
     """Returns an image of a given configuration, such as one from a recorded topic.
 
@@ -84,6 +89,7 @@ def pose_and_render(
         joint_position: of all measured joints, in `RobotSpec.measured_names` order, shape (n + passive,).
         state: poses of objects and the floating base, positions of scene joints, as in `Observation.privileged`; what
             is not in it stays where the scene has it.
+        enlarged: how many times as high and wide as the camera's images are.
 
     Raises:
         UserError: there is no such camera or object, or no way to render on this machine.
@@ -93,7 +99,7 @@ def pose_and_render(
     pose(model, data, joint_position, state)
     mujoco.mj_comPos(model.mj, data)
     mujoco.mj_camlight(model.mj, data)
-    return renderer.render(data, camera)
+    return renderer.render(data, camera, enlarged)
 
 
 def pose(model: SimModel, data: mujoco.MjData, joint_position: np.ndarray, state: Mapping[str, np.ndarray]) -> None:

@@ -16,6 +16,7 @@ from ros_rl.sim.camera import CameraRenderer, pose_and_render
 _GREEN, _RED, _WHITE, _DARK = (120, 220, 120), (235, 110, 100), (240, 240, 240), (30, 30, 34)
 _BAND = 34  # px, height of a caption
 _SHEET_COLUMNS = 5
+_LEAST_HEIGHT, _MOST_WIDTH = 360, 640  # px, of a film by a camera whose images are smaller
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,9 @@ class Film:
         """
         self._renderer = CameraRenderer(model)
         self._camera = camera
+        size = model.cameras[camera]
+        self._enlarged = max(1, min(-(-_LEAST_HEIGHT // size.height), _MOST_WIDTH // size.width))
+        self._height, self._width = self._enlarged * size.height, self._enlarged * size.width
 
     def write_video(self, path: Path, takes: Sequence[Take], rate: int, progress: Callable[[], None] = lambda: None) -> None:
         """Writes takes one after the other as an H.264 video; the file appears when it is whole.
@@ -59,10 +63,9 @@ class Film:
             progress: called after every frame.
         """
         video = io.BytesIO()
-        size = self._renderer.model.cameras[self._camera]
         with av.open(video, "w", format="mp4") as container:
             stream = container.add_stream("libx264", rate=rate, options={"crf": "20", "preset": "veryfast"})
-            stream.width, stream.height, stream.pix_fmt = size.width, size.height, "yuv420p"
+            stream.width, stream.height, stream.pix_fmt = self._width, self._height, "yuv420p"
             for take in takes:
                 for moment in take.moments:
                     frame = av.VideoFrame.from_ndarray(self._picture(take, moment), format="rgb24")
@@ -93,7 +96,7 @@ class Film:
 
     def _picture(self, take: Take, moment: Moment) -> np.ndarray:
         """Renders one moment with its caption: the instruction, the time, and at the end whether it succeeded."""
-        image = pose_and_render(self._renderer, self._camera, moment.joint_position, moment.state)
+        image = pose_and_render(self._renderer, self._camera, moment.joint_position, moment.state, self._enlarged)
         image[:_BAND] = _DARK
         last = moment is take.moments[-1]
         verdict, colour = ("", _WHITE) if not last or take.success is None else ("success", _GREEN) if take.success else ("failed", _RED)

@@ -64,6 +64,17 @@ def test_image_and_instruction_are_learned(data):
 
 
 @pytest.mark.filterwarnings("ignore:.*hardly moves")
+def test_bfloat16_learns_the_same_within_its_digits_and_keeps_weights_in_float32(data):
+    logs = {}
+    for precision in ("float32", "bfloat16"):
+        cloner = Cloner(make(data), data, replace(ARGS, precision=precision))
+        logs[precision] = [cloner.update()["log_prob"] for _ in range(40)]
+        assert {value.dtype for value in cloner.model.network.parameters()} == {torch.float32}
+    assert logs["float32"] != logs["bfloat16"]
+    np.testing.assert_allclose(logs["bfloat16"], logs["float32"], atol=0.1)
+
+
+@pytest.mark.filterwarnings("ignore:.*hardly moves")
 def test_a_stopped_training_goes_on_as_if_it_had_not_been(data, tmp_path):
     def run(cloner, steps):
         for _ in range(steps):

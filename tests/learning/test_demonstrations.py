@@ -1,3 +1,4 @@
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -6,7 +7,17 @@ from sample_episodes import SPEC, make_columns, make_videos, shade
 
 from ros_rl.data.dataset import Dataset, DatasetWriter
 from ros_rl.errors import UserError
-from ros_rl.learning.demonstrations import Demonstrations, Episode, Sampling, Source, collect, from_dataset, waypoints_after
+from ros_rl.learning.demonstrations import (
+    Demonstrations,
+    Demonstrator,
+    Episode,
+    Noise,
+    Sampling,
+    Source,
+    collect,
+    from_dataset,
+    waypoints_after,
+)
 from ros_rl.policies.vla import scaled
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.task import load_task
@@ -111,6 +122,8 @@ def test_collecting_goes_on_where_it_was_stopped_and_keeps_to_its_sampling(tmp_p
     (tmp_path / "larger.xml").write_text((tmp_path / "scene.xml").read_text().replace("32 32", "64 48"))
     with pytest.raises(UserError, match=r"with sizes {'overhead': \(32, 32\)}, not {'overhead': \(48, 64\)}"):
         collect(load_task(tmp_path / "other.yaml"), [8], sampling, tmp_path / "demos")
+    with pytest.raises(UserError, match=r"with noise 0.0, not 0.05"):
+        collect(task, [8], sampling, tmp_path / "demos", noise=0.05)
     with pytest.raises(UserError, match="with robot arm, not panda"):
         replace(Source.of(tmp_path / "demos"), robot="panda").mark(tmp_path / "demos")
     with pytest.raises(UserError, match=r"period is 0.0125 s, it must be a multiple"):
@@ -146,3 +159,32 @@ def test_images_shrink_by_the_mean_over_areas():
     image[:2, :2] = 200
     assert scaled(image, (2, 2))[..., 0].tolist() == [[200, 0], [0, 0]]
     assert scaled(image, (1, 1))[0, 0, 0] == 50
+
+
+def test_noise_has_the_size_that_it_says_moves_smoothly_and_spares_the_gripper():
+    robot = load_robot("arm")
+    values = []
+    for seed in range(200):
+        noise = Noise(robot, 0.1, seed)
+        drawn = np.random.default_rng([seed, 7]).uniform()  # the share of the largest size that this episode has
+        path = np.array([noise.next() for _ in range(900)])[300:] / drawn
+        assert not path[:, robot.joint_names.index(robot.gripper.joint)].any()
+        assert np.abs(np.diff(path[:, :7], axis=0)).max() < 0.01  # 2 rad/s, for the largest of all
+        values.append(path[:, :7])
+    assert np.std(values) == pytest.approx(0.1, rel=0.05)
+    assert np.array_equal(Noise(robot, 0.1, 3).next(), Noise(robot, 0.1, 3).next())
+
+
+def test_an_expert_that_is_led_off_its_path_shows_the_way_back():
+    """Where the noise has led the arm, the waypoints are those of the way without noise, so that they lead back to it."""
+    task, sampling = load_task("push_button"), Sampling(("wrist",), (16, 16), 5, 0.1)
+    found = {}
+    for noise in (0.0, 0.04):
+        with closing(Demonstrator(task, sampling, noise)) as demonstrator:
+            found[noise] = demonstrator.demonstrate(3, "push the button")
+    clean, led = found[0.0], found[0.04]
+    rows = range(1, 12)  # both are on the first motion
+    off = np.array([led.position[row, :7] - clean.position[row, :7] for row in rows])
+    ahead = np.array([led.waypoints[row, 0, :7] - clean.waypoints[row, 0, :7] for row in rows])
+    assert np.abs(off).max() > 0.02
+    assert np.abs(ahead).max() < 0.3 * np.abs(off).max()

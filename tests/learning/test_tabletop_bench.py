@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ros_rl.errors import UserError
-from ros_rl.learning.tabletop_bench import Players, episodes_of, markdown, measure, rows_of
+from ros_rl.learning.tabletop_bench import Players, Together, episodes_of, markdown, measure, players, rows_of
 from ros_rl.policies.action_tokens import Ranges
 from ros_rl.policies.bundle import load_bundle, save_bundle
 from ros_rl.policies.embedded_vla import EmbeddedConfig
@@ -22,17 +22,17 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def players():
-    players = Players()
-    yield players
-    players.close()
+def experts():
+    experts = Players(load_robot("arm"))
+    yield experts
+    experts.close()
 
 
 @pytest.mark.parametrize("row", rows_of(["train", "long_horizon"]), ids=lambda row: row.task)
-def test_the_expert_does_it(players, row):
+def test_the_expert_does_it(experts, row):
     task, seed = episodes_of(row.items, 1)[0]
-    played = players.play(task, seed)
-    assert played.state.success, played.state.reason
+    played = experts.play(task, seed)
+    assert played.success, played.reason
     assert played.limited <= played.steps // 10
 
 
@@ -41,13 +41,13 @@ def test_the_experts_say_that_they_are_privileged():
         assert load_bundle(name).spec.privileged
 
 
-def test_an_episode_repeats(players):
+def test_an_episode_repeats(experts):
     row = rows_of(["train"], ["press_button"])[0]
     task, seed = episodes_of(row.items, 1)[0]
     runs = []
     for _ in range(2):
         seen: list[np.ndarray] = []
-        players.play(task, seed, lambda step, seen=seen: seen.append(step.observation.joint_position))
+        experts.play(task, seed, lambda step, seen=seen: seen.append(step.observation.joint_position))
         runs.append(np.array(seen))
     np.testing.assert_array_equal(*runs)
 
@@ -60,32 +60,53 @@ def test_episodes_are_spread_over_variants_and_wordings():
     assert {task.instruction for task, _ in episodes} == {item.task.instruction for item in items}
 
 
-def test_a_measurement_counts_successes_and_names_failures(players):
+def test_a_measurement_counts_successes_and_names_failures(experts):
     row = rows_of(["train"], ["press_button"])[0]
     short = replace(row, items=[replace(item, task=replace(item.task, time_limit=0.05)) for item in row.items])
-    figures = measure(players, short, 2)
+    figures = measure(experts, short, 2)
     assert (figures["success_rate"], figures["steps"], figures["variants"], figures["instructions"]) == (0.0, 20, 2, 14)
     assert [entry["task"] for entry in figures["failed"]] == ["press_button:green", "press_button:yellow"]
     assert figures["failed"][0]["reason"] == "time limit of 0.05 s"
 
 
-def test_a_policy_that_reads_images_is_played_in_every_split(tmp_path):
-    """With random weights it does nothing of use; what counts is that its cameras take images, which differ from decision to decision."""
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    """A VLA with random weights: it does nothing of use."""
     robot = load_robot("arm")
     torch.manual_seed(0)
     settings = Parameters(2, 0.1, list(robot.joint_names[:-1]), embedded=EmbeddedConfig([32, 32], "words", ["button"], width=32, layers=1))
     state = Ranges(robot.measured_names, np.full(len(robot.measured_names), -3.0), np.full(len(robot.measured_names), 3.0))
     action = Ranges(robot.joint_names, np.full(8, -0.1), np.full(8, 0.1))
     model = VlaModel.new(spec_for(robot, {"front": (128, 128), "hand": (128, 128)}, 2, 0.1), settings, state, action)
-    save_bundle(tmp_path / "vla", model.to_bundle("vla", "random", {}, {}))
-    players, seen = Players(policy=str(tmp_path / "vla")), []
+    folder = tmp_path_factory.mktemp("bundle") / "vla"
+    save_bundle(folder, model.to_bundle("vla", "random", {}, {"digest": "d"}))
+    return folder
+
+
+def test_the_cameras_that_a_policy_reads_take_images_in_every_split(bundle):
+    one, seen = Players(load_robot("arm"), load_bundle(bundle)), []
     for row in rows_of(list(SPLITS), ["press_button", "press_two_buttons"]):
         task, seed = episodes_of(row.items, 1)[0]
-        played = players.play(replace(task, time_limit=0.3), seed, lambda step: seen.append(step.observation.images))
-        assert played.state.truncated and played.steps == 60
-    players.close()
+        played = one.play(replace(task, time_limit=0.3), seed, lambda step: seen.append(step.observation.images))
+        assert played.reason == "time limit of 0.3 s" and played.steps == 60
+    one.close()
     assert len(seen) == 5 * 60 and all(set(images) == {"front", "hand"} for images in seen)
     assert len({images["hand"].tobytes() for images in seen}) > 10
+
+
+def test_a_vla_does_the_same_many_at_once_as_alone_behind_the_guard(bundle):
+    """Its chunks of 0.2 s are whole numbers of frames, so that the images are those of the same moments."""
+    alone, together = Players(load_robot("arm"), load_bundle(bundle)), players(policy=str(bundle), copies=2)
+    assert isinstance(together, Together) and together.digest == "d"
+    episodes = [episode for row in rows_of(["train"], ["press_button", "put_in_bowl"]) for episode in episodes_of(row.items, 4)]
+    short = [(replace(task, time_limit=0.9), seed) for task, seed in episodes]
+    told: list[int] = []
+    found = together.play_all(short, told.append)
+    assert found == alone.play_all(short, lambda count: None)
+    assert sum(told) == 8 and {one.steps for one in found} == {180}
+    assert {one.limited for one in found} != {0}
+    together.close()
+    alone.close()
 
 
 def test_the_table_has_a_line_for_each_task_and_a_column_for_each_split():

@@ -15,13 +15,13 @@ SCENE = """
 <mujoco>
   <worldbody>
     <light directional="true" dir="0 1 -1" diffuse="1 1 1"/>
-    <camera name="small" pos="0 -2 1" xyaxes="1 0 0 0 0 1" resolution="160 96"/>
+    <camera name="small" pos="0 -2 1" xyaxes="1 0 0 0 0 1" fovy="32" resolution="160 96"/>
     <geom type="box" size="4 0.1 4" pos="0 1 0" rgba="0.2 0.4 0.9 1"/>
     <frame name="robot"/>
   </worldbody>
 </mujoco>
 """
-WIDTH, HEIGHT = 160, 96
+WIDTH, HEIGHT = 640, 384  # four times the camera's own
 
 
 @pytest.fixture(scope="module")

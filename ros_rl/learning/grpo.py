@@ -130,9 +130,11 @@ class Rollouts:
         return run_requests(self._model, self.worlds[task], requests, self._args.temperature)
 
     def close(self) -> None:
-        """Frees the worlds."""
+        """Frees the worlds, and ends the workers."""
         for world in self.worlds.values():
             world.close()
+        if self._pool is not None:
+            self._pool.close()
 
 
 class Grpo:

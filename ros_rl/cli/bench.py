@@ -208,26 +208,48 @@ class BenchAutosafe:
 @dataclass
 class BenchVla:
     """Measures how long a chunk of action tokens takes to decode, in parallel and with cached keys and values, in turns with generate() of
-    the transformers library on the same network; for one observation and 16 together.
+    the transformers library on the same network, for one observation and 16 together; and how many episodes GRPO plays in a minute.
+
+    The networks have random weights. They hardly ever do a task, so that GRPO would learn nothing; its advantages are drawn at random here.
     """
 
     turns: int = 15
     """How many turns each contestant has."""
+    iterations: int = 3
+    """Iterations of GRPO that are timed, after one that is not."""
+    groups: int = 4
+    """Groups of 8 episodes in an iteration; an episode takes a second or more."""
     json: bool = False
     """Print JSON."""
+    out: Path | None = None
+    """File to write the figures to, as JSON."""
 
     def run(self) -> int:
         """Returns 0."""
-        from ros_rl.learning.vla_bench import measure
+        from ros_rl.learning import grpo_bench, vla_bench
+        from ros_rl.learning.grpo import GrpoArgs
 
-        if not 1 <= self.turns <= 10_000:
-            raise UserError(f"--turns must be from 1 to 10000, got {self.turns}")
+        if not all(1 <= number <= 10_000 for number in (self.turns, self.iterations, self.groups)):
+            raise UserError(
+                f"--turns, --iterations and --groups must be from 1 to 10000, got {self.turns}, {self.iterations} and {self.groups}"
+            )
+        if self.out is not None:
+            _check_writable(self.out)
         batches = (1, 16)
         with tqdm(total=len(batches) * (self.turns + 1), unit="turn", disable=None) as bar:
-            result = measure(batches, self.turns, bar.update)
+            result = vla_bench.measure(batches, self.turns, bar.update)
+        with tqdm(total=self.iterations + 1, unit="iteration", disable=None) as bar:
+            args = GrpoArgs(iterations=self.iterations, groups=self.groups)
+            result["grpo"] = grpo_bench.measure(*grpo_bench.subject(), args, bar.update)
+        if self.out is not None:
+            write_atomically(self.out, (json.dumps(result, indent=2) + "\n").encode())
         if self.json:
             print(json.dumps(result))
-            return 0
+        else:
+            self._print(result)
+        return 0
+
+    def _print(self, result: dict[str, Any]) -> None:
         print(f"{result['tokens']} tokens, {result['parameters'] / 1e6:.2f} M parameters, {result['threads']} threads")
         for batch, figures in result["batches"].items():
             for what, name in (("decode", "decode"), ("act", "act (images and words encoded too)")):
@@ -235,7 +257,11 @@ class BenchVla:
                 for how in ("parallel", "cached", "generate"):
                     ratio = figures["generate_over"].get(f"{what}_{how}", 1.0)
                     print(f"  {how:<9} {figures['ms'][f'{what}_{how}']:9.2f} ms   generate() takes {ratio:5.2f} ×")
-        return 0
+        grpo = result["grpo"]
+        rates, seconds = grpo["episodes_per_minute"], grpo["seconds"]
+        print(f"GRPO  {grpo['episodes']} episodes, {grpo['control_periods']} control periods, {grpo['decisions']} decisions")
+        print(f"  {rates['rollouts']:.1f} episodes a minute, {rates['with_learning']:.1f} with learning")
+        print("  " + ", ".join(f"{name} {seconds[name]:.1f} s ({share:.0%})" for name, share in grpo["shares"].items()))
 
 
 @dataclass

@@ -42,7 +42,7 @@ COMMANDS = {
         "train SafeExplorer and what it is compared with, and draw the results",
     ),
     "bench tabletop": ("ros_rl.cli.bench", "BenchTabletop", "play the tabletop suite and count successes"),
-    "bench vla": ("ros_rl.cli.bench", "BenchVla", "measure how fast action tokens are decoded, beside generate()"),
+    "bench vla": ("ros_rl.cli.bench", "BenchVla", "measure how fast a VLA decodes action tokens and plays episodes"),
     "bench crash": ("ros_rl.cli.bench", "BenchCrash", "kill a recorder at random times and count what is lost"),
     "bench walk": ("ros_rl.cli.bench", "BenchWalk", "push a walking robot in real time and count falls and missed deadlines"),
     "bench record": ("ros_rl.cli.bench", "BenchRecord", "record cameras and joints in real time and count what is lost"),

@@ -264,7 +264,7 @@ class Train:
             warnings.simplefilter("always")
             model = new_model(source, data, self._network(source.sampling, data))
         for warning in caught:
-            if issubclass(warning.category, UserWarning):
+            if issubclass(warning.category, UserWarning) and rank == 0:
                 print(f"warning: {warning.message}", file=sys.stderr)
         model.network.to(workers.device())
         workers.share_weights(model.network)

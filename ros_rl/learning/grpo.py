@@ -130,9 +130,11 @@ class Rollouts:
         return run_requests(self._model, self.worlds[task], requests, self._args.temperature)
 
     def close(self) -> None:
-        """Frees the worlds."""
+        """Frees the worlds, and ends the workers."""
         for world in self.worlds.values():
             world.close()
+        if self._pool is not None:
+            self._pool.close()
 
 
 class Grpo:
@@ -171,7 +173,8 @@ class Grpo:
         """
         traces = self.sample()
         batch, inputs, level, weight, figures = self.prepare(traces)
-        if len(batch) == 0:
+        rows = workers.mean(len(batch))
+        if rows == 0:
             self._dead += 1
             if self._dead >= _MOST_DEAD:
                 raise UserError(
@@ -179,7 +182,7 @@ class Grpo:
                 )
         else:
             self._dead = 0
-        if len(batch) or self.rank[1] > 1:
+        if rows:
             figures |= self.learn(batch, inputs, level, weight)
         self.iteration += 1
         return figures
@@ -233,6 +236,8 @@ class Grpo:
             draw = np.random.default_rng([args.seed, self.rank[0], self.iteration, epoch, 1])
             parts = group_parts(batch.group, args.minibatches, draw)
             for rows in parts:
+                if workers.mean(len(rows)) == 0:
+                    continue  # no process has any; AdamW would go on by its momentum
                 self.optimiser.zero_grad(set_to_none=True)
                 stats = self._backward(batch, decisions, level, weight, rows, device)
                 workers.average_gradients(self.parameters)
@@ -260,6 +265,7 @@ class Grpo:
         through the network chunk by chunk. So any surrogate works, also one that couples all tokens of a row.
         """
         part = batch.rows(rows)
+        total = workers.mean(denominator(part.mask, self.args.aggregation) if len(rows) else 0.0)  # a token counts the same everywhere
         which = decisions.of_rows(rows)
         with torch.no_grad():
             new = torch.cat([self._score(decisions, some) for some in which.split(self.args.chunk)]) if len(which) else torch.zeros(0, 0)
@@ -272,7 +278,7 @@ class Grpo:
             clip=(self.args.clip_low, self.args.clip_high),
             aggregation=self.args.aggregation,
             kl=self.args.kl,
-            total=denominator(part.mask, self.args.aggregation),
+            total=total,
         )
         if not value.requires_grad or not len(which):
             return {**stats, "objective": float(value.detach())}

@@ -3,12 +3,14 @@
 Ray itself serialises with pickle between its own processes: run it on machines that you trust.
 """
 
+import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from ros_rl.errors import UserError
 from ros_rl.learning.token_rollout import Request, TokenWorld, Trace, run_requests
 from ros_rl.policies.bundle import Bundle
 from ros_rl.policies.vla import VlaModel, own_weights
@@ -37,7 +39,13 @@ class Pool:
     """All workers of the cluster that ``RAY_ADDRESS`` names, or of one on this machine."""
 
     def __init__(self, model: VlaModel, tasks: Sequence[Task], copies: int):
-        """Starts them."""
+        """Starts them.
+
+        Raises:
+            UserError: the package is not installed.
+        """
+        if importlib.util.find_spec("ray") is None:
+            raise UserError("rollouts on Ray need the package ray, which is not installed; run: pip install ray")
         import ray
 
         if not ray.is_initialized():
@@ -49,9 +57,17 @@ class Pool:
         self._workers = [remote.remote(bundle, list(tasks), -(-copies // count)) for _ in range(count)]
 
     def run(self, model: VlaModel, task: str, requests: Sequence[Request], temperature: float) -> list[Trace]:
-        """Runs episodes, divided evenly; the answers are in the order of the requests."""
+        """Runs episodes, divided evenly; the answers are in the order of the requests.
+
+        They are those of this process, but for the rounding of sums, which depends on how many episodes pass the network together.
+        """
         weights = self._ray.put({name: value.detach().cpu().numpy() for name, value in own_weights(model.network).items()})
         parts = np.array_split(np.arange(len(requests)), len(self._workers))
         shares = zip(self._workers, parts, strict=True)
         asked = [worker.run.remote(weights, task, [requests[i] for i in part], temperature) for worker, part in shares if len(part)]
         return [trace for answer in self._ray.get(asked) for trace in answer]
+
+    def close(self) -> None:
+        """Ends the workers."""
+        for worker in self._workers:
+            self._ray.kill(worker)

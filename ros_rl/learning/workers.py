@@ -1,7 +1,7 @@
 """Learning on several processes, as torchrun starts them: equal weights everywhere, gradients averaged. One process needs nothing of it."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import torch
 from torch import distributed, nn
@@ -22,14 +22,26 @@ def share_weights(module: nn.Module) -> None:
             distributed.broadcast(value, 0)
 
 
-def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Makes every gradient the mean over the processes; where one has none it counts as zero."""
+def average_gradients(parameters: Sequence[nn.Parameter]) -> None:
+    """Makes every gradient the mean over the processes. One that some have counts as zero in the others; one that none has stays none."""
     if distributed.is_initialized():
-        for parameter in parameters:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            distributed.all_reduce(parameter.grad)
-            parameter.grad /= distributed.get_world_size()
+        has = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.int32, device=device())
+        distributed.all_reduce(has)
+        for parameter, count in zip(parameters, has.tolist(), strict=True):
+            if count:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                distributed.all_reduce(parameter.grad)
+                parameter.grad /= distributed.get_world_size()
+
+
+def mean(value: float) -> float:
+    """Returns the mean of a number over the processes."""
+    if not distributed.is_initialized():
+        return value
+    shared = torch.tensor(value, dtype=torch.float64, device=device())
+    distributed.all_reduce(shared)
+    return float(shared) / distributed.get_world_size()
 
 
 def device() -> torch.device:

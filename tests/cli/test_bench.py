@@ -6,8 +6,10 @@ import subprocess
 import sys
 
 import pytest
+import token_samples
 
 from ros_rl.cli.main import main
+from ros_rl.learning import grpo_bench
 
 
 def numbers(value):
@@ -209,9 +211,19 @@ def test_ppo_is_measured(tmp_path, capsys, monkeypatch):
     assert "--turns must be from 1 to 10000" in capsys.readouterr().err
 
 
-def test_decoding_of_action_tokens_is_measured(capsys):
-    assert main(["bench", "vla", "--turns", "1", "--json"]) == 0
+def test_a_vla_is_measured(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(grpo_bench, "subject", lambda: (token_samples.make_model(), [token_samples.make_task(tmp_path)]))
+    words, out = ["--turns", "1", "--iterations", "1", "--groups", "1"], tmp_path / "bench_vla.json"
+    assert main(["bench", "vla", *words, "--out", str(out), "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
+    assert json.loads(out.read_text()) == figures
     assert set(figures["batches"]) == {"1", "16"} and figures["tokens"] == 40 and figures["parameters"] < 8e6
-    assert all(math.isfinite(number) and number > 0 for number in numbers(figures))
-    assert main(["bench", "vla", "--turns", "0"]) == 2
+    assert all(math.isfinite(number) and number > 0 for number in numbers(figures["batches"]))
+    assert figures["grpo"]["episodes"] == 8 and figures["grpo"]["episodes_per_minute"]["rollouts"] > 0
+    assert main(["bench", "vla", *words]) == 0
+    said = capsys.readouterr().out
+    assert "GRPO  8 episodes, " in said and " episodes a minute, " in said and "simulate " in said
+    for option in ("--turns", "--iterations", "--groups"):
+        assert main(["bench", "vla", option, "0"]) == 2
+        assert "--turns, --iterations and --groups must be from 1 to 10000" in capsys.readouterr().err
+    assert main(["bench", "vla", "--out", str(tmp_path)]) == 2

@@ -158,12 +158,11 @@ def test_control_periods_are_counted_wherever_episodes_run(task):
     learner = Grpo(make_model(), [task], replace(ARGS, groups=1))
     elsewhere = TokenWorld(task, load_robot("arm"), 4, threads=1)
     learner.rollouts._pool = SimpleNamespace(
-        run=lambda model, name, requests, temperature: run_requests(model, elsewhere, requests, temperature)
+        run=lambda model, name, requests, temperature: run_requests(model, elsewhere, requests, temperature), close=elsewhere.close
     )
     traces = learner.sample()
     assert learner.ticks == sum(round(trace.seconds / load_robot("arm").period) for trace in traces) > 100
     assert learner.prepare(traces)[-1]["diverged"] == 0
-    elsewhere.close()
     learner.rollouts.close()
 
 

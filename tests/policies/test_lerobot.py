@@ -1,6 +1,7 @@
 """With a stand-in for the package `lerobot` that has the functions which the adapter calls."""
 
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -46,7 +47,7 @@ class FakePolicy:
 @pytest.fixture
 def package(monkeypatch):
     """Puts the stand-in where `import lerobot` finds it; returns a function that sets how many joints its policy has."""
-    made = {"joints": 8, "reads": 1}
+    made = {"joints": 8, "reads": 1, "state": 8, "error": None}
     config = SimpleNamespace(type="act", device="")
     names = ["lerobot", "lerobot.configs", "lerobot.configs.policies", "lerobot.policies", "lerobot.policies.factory"]
     modules = {name: ModuleType(name) for name in names}
@@ -57,8 +58,17 @@ def package(monkeypatch):
     factory.get_policy_class = lambda kind: {"act": cls}[kind]
 
     def make_pre_post_processors(config, pretrained_path, preprocessor_overrides):
+        assert Path(pretrained_path).is_absolute()  # a relative one may be the name of a repository, which it would ask a server for
+        if made["error"]:
+            raise made["error"]
         made["device"] = preprocessor_overrides["device_processor"]["device"]
-        return lambda batch: batch, lambda chunk: chunk * 1.0
+
+        def before(batch):
+            if batch["observation.state"].shape[1] != made["state"]:
+                raise RuntimeError(f"The size of tensor a (8)\nmust match the size of tensor b ({made['state']})")
+            return batch
+
+        return before, lambda chunk: chunk * 1.0
 
     factory.make_pre_post_processors = make_pre_post_processors
     for name, module in modules.items():
@@ -66,10 +76,10 @@ def package(monkeypatch):
     return made
 
 
-def make_bundle(folder, chunk=3):
+def make_bundle(folder, chunk=3, cameras=(("front", "top"),)):
     keys = (ObservationKey("joint_position", (len(ROBOT.measured_names),)), ObservationKey("images.front", (4, 6, 3)))
     spec = PolicySpec("arm", ROBOT.joint_names, (*keys, ObservationKey("instruction", ())), 20.0, chunk)
-    return Bundle("theirs", "lerobot", "act", spec, {"folder": str(folder), "cameras": {"front": "top"}})
+    return Bundle("theirs", "lerobot", "act", spec, {"folder": str(folder), "cameras": dict(cameras)})
 
 
 @pytest.fixture
@@ -115,6 +125,34 @@ def test_what_is_no_policy_or_another_robots_is_refused(folder, package):
     (folder / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"lacks model.safetensors"):
         load_policy(make_bundle(folder), ROBOT)
+
+
+def test_what_does_not_fit_the_bundle_shows_when_it_is_loaded(folder, package, monkeypatch):
+    """The package raises what it likes, over many lines; here it is one that names the folder."""
+    for trained, change, message in (
+        (8, {"cameras": ()}, "does not take what the bundle reads (KeyError: 'observation.images.top')"),
+        (8, {"chunk": 6}, "gives chunks of 5 rows, the bundle's chunk is 6"),
+        (9, {}, "does not take what the bundle reads (RuntimeError: The size of tensor a (8) must match the size of tensor b (9))"),
+    ):
+        package["state"] = trained
+        with pytest.raises(UserError) as caught:
+            load_policy(make_bundle(folder, **change), ROBOT)
+        assert str(caught.value) == f"{folder}: {message}"
+    package["state"] = 8
+    package["error"] = ValueError("Config file 'policy_preprocessor.json' is not\na valid processor configuration")
+    with pytest.raises(UserError, match=r"cannot load it on 'cpu' \(ValueError: Config file 'policy_preprocessor.json' is not a valid"):
+        load_policy(make_bundle(folder), ROBOT)
+    package["error"] = None
+    monkeypatch.chdir(folder.parent)
+    assert load_policy(make_bundle(folder.name), ROBOT).spec.chunk == 3
+
+
+def test_a_policy_that_gives_no_numbers_is_refused_when_it_acts(folder, package, monkeypatch):
+    policy = load_policy(make_bundle(folder), ROBOT)
+    monkeypatch.setattr(FakePolicy, "predict_action_chunk", lambda self, batch: torch.full((1, 3, 8), float("nan")))
+    zero = np.zeros(len(ROBOT.measured_names))
+    with pytest.raises(UserError, match="policy 'theirs' gives actions that are not finite"):
+        policy.act(Observation(1.5, ROBOT.home, zero, zero, images={"front": np.zeros((4, 6, 3), np.uint8)}))
 
 
 def test_without_the_package_it_says_what_to_install(folder, monkeypatch):

@@ -29,7 +29,7 @@ def save(model, folder):
     return folder
 
 
-@pytest.mark.parametrize("family", [None, "paligemma"])
+@pytest.mark.parametrize("family", [None, "smolvlm", "qwen2_5_vl", "paligemma"])
 def test_a_bundle_acts_as_the_model_that_it_was_written_of(family, tmp_path):
     backbone = tiny_backbones.make(family, tmp_path / "backbone") if family else None
     model = make_model(backbone=backbone, temperature=1.0)

@@ -1,15 +1,19 @@
 """Tests of ros_rl.nodes.policy_node: the same observation gets the same command, however it comes."""
 
+import threading
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from geometry_msgs.msg import Twist
+from harness import PATIENCE, watch
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
+from token_samples import make_model
 from trajectory_msgs.msg import JointTrajectory
 
 from ros_rl.errors import UserError
@@ -19,11 +23,13 @@ from ros_rl.learning.rollout import run_episode
 from ros_rl.nodes.messages import COMMAND_QOS, LATCHED_QOS, STREAM_QOS, from_time, to_joint_state
 from ros_rl.nodes.policy_node import PolicyNode
 from ros_rl.policies import actors
+from ros_rl.policies.async_runner import at
 from ros_rl.policies.bundle import Bundle, load_bundle, save_bundle
 from ros_rl.policies.interface import ObservationKey, PolicySpec
 from ros_rl.policies.learned import prior_tensors
 from ros_rl.policies.policy_server import PolicyServer
 from ros_rl.policies.runner import PolicyRunner
+from ros_rl.policies.vla import VlaModel, VlaPolicy, spec_for
 from ros_rl.robots.spec import load_robot
 from ros_rl.safety.interface import PassThrough
 from ros_rl.safety.prior import prior_in
@@ -218,6 +224,67 @@ def test_an_asynchronous_policy_answers_ahead_and_starves_without_harm(ros):
     ros.until(show_until_answered, "for a command")
     ros.until(lambda: "async_starved" in {entry.key for entry in status("policy_node").values})
     assert node.runner.counts["starved"] >= 1 and node.runner.counts["late"] == 0
+
+
+class SlowServer:
+    """A policy that answers when it is let, as a server does that needs a while."""
+
+    def __init__(self, policy):
+        self.policy, self.spec, self.let, self.chunks = policy, policy.spec, threading.Semaphore(0), []
+
+    def reset(self, seed, instruction):
+        self.policy.reset(seed, instruction)
+
+    def act(self, observation):
+        assert self.let.acquire(timeout=PATIENCE)
+        self.chunks.append(self.policy.act(observation))
+        return self.chunks[-1]
+
+
+def test_a_vla_on_a_server_that_needs_half_a_second_moves_the_robot_without_a_jump_or_a_gap(ros):
+    """Half a second of robot time, so that it is no more on a busy machine. Chunks of random weights are far from each other."""
+    robot, delay, ticks, period = load_robot("arm"), 0.5, 15, 0.1
+    small = make_model(temperature=1.0)
+    spec = spec_for(robot, {"wrist": (robot.camera("wrist").height, robot.camera("wrist").width)}, ticks, period)
+    model = VlaModel.new(spec, replace(small.settings, ticks=ticks), small.state, small.code.ranges)
+    slow = SlowServer(VlaPolicy(model.to_bundle("slow", "random", {}, {}), robot))
+    with PolicyServer(slow) as server:
+        commands = ros.hear(JointTrajectory, "policy/action")
+        words = {"policy": f"{server.url}?timeout={PATIENCE:g}", "asynchronous": True, "cameras": "wrist", "tasks": "arm_circle"}
+        nodes = ros.up("arm", **words, instruction="turn left")
+        hardware, node = nodes["hardware_node"], nodes["policy_node"]
+        sent, step, let, given, command = watch(hardware), hardware.robot.step, [], [], node.runner.command
+
+        def answer_and_step():
+            asked = node.runner._asked
+            if asked not in (None, *let) and sent and sent[-1].stamp >= asked.stamp + delay:
+                let.append(asked)
+                slow.let.release()
+                asked.answer.exception(timeout=PATIENCE)
+            step()
+
+        def note(observation):
+            found = command(observation)
+            given.append((observation.stamp, found is not None))
+            return found
+
+        hardware.robot.step, node.runner.command = answer_and_step, note
+        ros.until(lambda: len(slow.chunks) == 5, "for five chunks")
+        slow.let.release(100)
+    asked = [chunk.stamp for chunk in slow.chunks]
+    # From the second answer on it is known how long one takes: the next is asked for while there are rows for as long.
+    for before, after in pairwise(asked[1:]):
+        assert after < before + ticks * period - 0.8 * delay
+    # There is a command for every observation from then on,
+    known = asked[1] + delay + 0.1
+    found = [found for stamp, found in given if stamp > known]
+    assert len(found) > 200 and all(found)
+    assert "ok" in {tick.state for tick in sent if tick.stamp > known}
+    # and what is commanded moves at the speed of the chunks, 2 rad/s, and of the way over to another one in 0.1 s.
+    told = [(from_time(message.header.stamp), np.array(message.points[0].positions)) for message in commands]
+    speeds = [np.abs(b - a).max() / (t - s) for (s, a), (t, b) in pairwise(told) if t > s]
+    apart = [np.abs(rows.values[-1] - at(following, rows.stamp + ticks * period)).max() for rows, following in pairwise(slow.chunks[1:])]
+    assert max(speeds) < 2.0 + 0.3 / 0.1 < 0.5 * max(apart) / robot.period
 
 
 def test_asynchronous_and_lockstep_exclude_each_other(ros):

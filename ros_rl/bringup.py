@@ -214,8 +214,8 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
         check_timeout(values["servo_timeout"], values["max_age"])
     named = [name for name in values["tasks"] if name]
     tasks = _tasks(named or tasks_for(bringup, robot.name), robot.name)
-    if not named and not values["policy"]:
-        values["policy"] = chosen.policy
+    if named in ([], ["none"]):  # tasks that are named bring their own
+        values["policy"] = values["policy"] or chosen.policy
     simulated = values["mode"] == "sim"
     if simulated:
         _same("scene", tasks)

@@ -89,6 +89,21 @@ def test_a_robot_has_the_bringup_with_tasks_for_it(name, found, tasks):
     assert nodes["policy_node"]["policy"] == load_task(tasks[0], found[1]).policy
 
 
+def test_the_tabletop_is_done_by_one_policy_with_its_cameras_unless_told_otherwise():
+    def played(**given):
+        nodes = parameters(graph("tabletop", given))
+        return nodes["policy_node"]["policy"], nodes["hardware_node"]["cameras"]
+
+    assert played() == ("tabletop_vla", ["front", "hand"])
+    assert played(tasks="none", scene="tabletop_fixtures") == ("tabletop_vla", ["front", "hand"])
+    assert played(tasks="open_drawer", policy="tabletop_vla", cameras="hand,front,wrist") == ("tabletop_vla", ["hand", "front", "wrist"])
+    assert played(tasks="open_drawer") == ("tabletop_fixtures", [""])
+    assert played(dataset="nowhere") == ("tabletop_vla", ["wrist", "front", "hand"])
+    for cameras, missing in (("front", "hand"), ("none", "front")):
+        with pytest.raises(UserError, match=f"the policy reads the camera '{missing}', which cameras:= does not name"):
+            played(cameras=cameras)
+
+
 def test_a_name_of_no_robot_and_no_bringup_lists_both():
     with pytest.raises(UserError, match=r"unknown robot 'pnda', did you mean 'panda'\? \(known: arm, cartpole, go1, .*xarm7\)"):
         bringup_for("pnda")

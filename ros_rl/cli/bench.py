@@ -469,7 +469,7 @@ class BenchTabletop:
     """Episodes of each task in each split, spread over its variants and instructions."""
     policy: str = ""
     """Bundle to play, by name, path or ws://host:port; empty: the expert that each task names. Its cameras take images."""
-    copies: int = 16
+    copies: int = 32
     """Episodes of a VLA that are simulated together; other policies play one after the other."""
     json: bool = False
     """Print JSON."""

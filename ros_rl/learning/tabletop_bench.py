@@ -52,7 +52,7 @@ class Player(Protocol):
         ...
 
 
-def players(robot: str = "arm", policy: str = "", copies: int = 16) -> Player:
+def players(robot: str = "arm", policy: str = "", copies: int = 32) -> Player:
     """Returns who plays a policy, by name, path or a server's address; empty: the one that each task names.
 
     A VLA is played `copies` episodes at once, as in training: on images of the moment in which it decides.

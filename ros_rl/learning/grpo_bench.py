@@ -20,7 +20,7 @@ from ros_rl.sim.tabletop import CAMERAS
 from ros_rl.sim.task import Task, load_task
 
 ROBOT = "arm"
-TASKS = ("press_button:green", "press_button:red")
+TASKS = ("press_button:green", "press_button:yellow")
 IMAGE, TICKS, PERIOD = [64, 64], 5, 0.1
 PARTS = ("simulate", "render", "decode", "learn")
 

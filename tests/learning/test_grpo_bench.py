@@ -112,7 +112,7 @@ def test_shares_are_of_the_whole():
 
 def test_the_subject_has_the_default_shape_and_reads_the_cameras_of_the_suite():
     model, tasks = subject()
-    assert [task.name for task in tasks] == ["press_button:green", "press_button:red"] and model.spec.cameras == ("front", "hand")
+    assert [task.name for task in tasks] == ["press_button:green", "press_button:yellow"] and model.spec.cameras == ("front", "hand")
     config = model.settings.embedded
     assert config is not None and (config.width, config.layers, config.heads, config.image) == (128, 3, 4, [64, 64])
     assert all(set(task.instruction.split()) <= set(config.words) for task in tasks)

@@ -76,8 +76,9 @@ class SentenceEncoder(nn.Module):
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
         if new:
             self._known.update(zip(new, sentence_embeddings(new), strict=True))
-        device = self.map.weight.device
-        mapped: torch.Tensor = self.map(torch.stack([self._known[text] for text in texts]).to(device))
+        read = torch.stack([self._known[text] for text in texts]).to(self.map.weight.device)
+        # A unit vector of 384 numbers is small in each: at unit variance a word such as a colour makes a difference from the start.
+        mapped: torch.Tensor = self.map(torch.nn.functional.layer_norm(read, (SENTENCE_WIDTH,)))
         return mapped
 
 

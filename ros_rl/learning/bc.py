@@ -10,6 +10,7 @@ Both can be stopped and go on where they were. Training runs on the GPU where th
 import json
 import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -57,10 +58,52 @@ class BcArgs:
     """By how much brightness and contrast of an image are changed at most, as a share."""
     state_noise: float = 0.02
     """Standard deviation of noise on the measured joints, on their scale of -1 to 1, against copying them."""
+    ahead: tuple[float, ...] = (1.0, 2.0, 3.0)
+    """s: how far ahead of a sample the network also learns where the arm will be; see `Ahead`."""
+    ahead_weight: float = 1.0
+    """Weight of what is learned of that; 0: none of it."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Of the products in training; weights, loss and optimiser are float32. bfloat16 is faster where the CPU or GPU multiplies it."""
     seed: int = 0
     """Of weights, batches and noise."""
+
+
+class Ahead(nn.Module):
+    """Questions asked in training only: where will the arm be in one second, in two, …?
+
+    Once a motion has begun, where the arm is tells where it goes next, and a chunk of half a second is told well without looking at what
+    was said. Where the arm will be later depends on that from the first sample on (the copycat problem: Wen et al., "Fighting Copycat
+    Agents in Behavioral Cloning", 2020). The questions follow those of the chunk, which do not see them.
+    """
+
+    target: torch.Tensor
+
+    def __init__(self, data: Demonstrations, seconds: Sequence[float], period: float, width: int):
+        """Takes the targets, as offsets from the measured position over their standard deviation, (N, h, n).
+
+        Args:
+            data: of N samples of n joints.
+            seconds: h times.
+            period: s between samples.
+            width: of the network.
+
+        Raises:
+            UserError: a time is shorter than the period.
+        """
+        super().__init__()
+        periods = [round(time / period) for time in seconds]
+        if any(count < 1 for count in periods):
+            raise UserError(f"ahead must be times of at least {period:g} s, got {', '.join(f'{time:g}' for time in seconds)}")
+        joints = data.waypoints.shape[-1]
+        offset = np.stack([data.later(count) - data.position[:, :joints] for count in periods], axis=1)
+        scaled = offset / np.maximum(offset.std(axis=0), 1e-3)
+        self.register_buffer("target", torch.from_numpy(scaled.astype(np.float32)), persistent=False)
+        self.queries = nn.Parameter(torch.randn(len(periods), width) * 0.02)
+        self.out = nn.Linear(width, joints)
+
+    def loss(self, hidden: torch.Tensor, chosen: np.ndarray) -> torch.Tensor:
+        """Returns how far off the answers are that some samples' outputs (B, h, width) give: the mean of Huber's loss."""
+        return nn.functional.smooth_l1_loss(self.out(hidden.float()), self.target[chosen].to(hidden.device), beta=0.2)
 
 
 class Cloner:
@@ -83,14 +126,18 @@ class Cloner:
         self.step = 0
         joints = len(model.spec.joint_names)
         self._tokens = torch.from_numpy(model.code.encode(data.waypoints.astype(float), data.position[:, :joints].astype(float)))
-        self.parameters = [value for value in model.network.parameters() if value.requires_grad]
+        self.ahead: Ahead | None = None
+        if args.ahead and args.ahead_weight:
+            self.ahead = Ahead(data, args.ahead, model.settings.period, model.network.start.shape[-1]).to(model.network.device)
+        learned = [*model.network.parameters(), *(() if self.ahead is None else self.ahead.parameters())]
+        self.parameters = [value for value in learned if value.requires_grad]
         decayed = [value for value in self.parameters if value.ndim > 1]
         others = [value for value in self.parameters if value.ndim <= 1]
         groups = [{"params": decayed, "weight_decay": args.weight_decay}, {"params": others, "weight_decay": 0.0}]
         self.optimiser = torch.optim.AdamW(groups, lr=args.learning_rate, betas=(0.9, 0.95))
 
     def update(self) -> dict[str, float]:
-        """Takes one step; returns loss, likelihood (nats for each token) and the mean distance in bins of the likeliest token."""
+        """Takes one step; returns loss, likelihood (nats a token), mean distance of the likeliest token in bins, and `Ahead`'s loss."""
         draw = np.random.default_rng([self.args.seed, self.rank, self.step])
         chosen = draw.integers(len(self.data), size=self.args.batch)
         inputs = self._augmented(chosen, draw)
@@ -98,9 +145,11 @@ class Cloner:
         self.model.network.train()
         reduced = self.args.precision == "bfloat16"
         with torch.autocast(self.model.network.device.type, torch.bfloat16, enabled=reduced):
-            logits = self.model.network.logits(inputs, tokens)
+            logits, later = self._answers(inputs, tokens)
         self.model.network.eval()
         loss = cloning_loss(logits, tokens, self.args.smoothing)
+        off_later = torch.zeros(()) if self.ahead is None else self.ahead.loss(later, chosen)
+        loss = loss + self.args.ahead_weight * off_later
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
         workers.average_gradients(self.parameters)
@@ -115,7 +164,17 @@ class Cloner:
         value = float(loss.detach())
         if not np.isfinite(value):
             raise UserError(f"behaviour cloning diverged at step {self.step}: its loss is {value:g}")
-        return {"loss": value, "log_prob": float(logs), "bins_off": float(off)}
+        return {"loss": value, "log_prob": float(logs), "bins_off": float(off), "ahead": float(off_later.detach())}
+
+    def _answers(self, inputs: Inputs, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the logits (B, L, 256), and the outputs at the questions of `Ahead` (B, h, width), none where there are none."""
+        network = self.model.network
+        positions = network.positions(len(inputs), tokens)
+        asked = positions.shape[1]
+        if self.ahead is not None:
+            positions = torch.cat([positions, self.ahead.queries.expand(len(inputs), -1, -1)], dim=1)
+        hidden = network.hidden(inputs, positions)
+        return network.head(hidden[:, :asked]), hidden[:, asked:]
 
     def _augmented(self, chosen: np.ndarray, draw: np.random.Generator) -> Inputs:
         images = torch.from_numpy(self.data.images[chosen])
@@ -131,7 +190,8 @@ class Cloner:
 
     def save(self, path: Path) -> None:
         """Writes weights, optimiser and step."""
-        write_training(path, self.model.network, self.optimiser, self._what, {"step": self.step})
+        extra = {} if self.ahead is None else dict(self.ahead.state_dict())
+        write_training(path, self.model.network, self.optimiser, self._what, {"step": self.step}, extra)
 
     def load(self, path: Path) -> None:
         """Goes on from what `save` wrote.
@@ -139,7 +199,9 @@ class Cloner:
         Raises:
             UserError: the file is damaged, or of a training with other settings, demonstrations, ranges or network.
         """
-        counters, _ = read_training(path, self.model.network, self.optimiser, self._what)
+        counters, extra = read_training(path, self.model.network, self.optimiser, self._what)
+        if self.ahead is not None:
+            self.ahead.load_state_dict(extra)
         self.step = counters["step"]
 
 

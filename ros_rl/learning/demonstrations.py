@@ -357,12 +357,17 @@ def _cut(dataset: Dataset, index: int, sampling: Sampling, rows: int) -> Episode
 
 @dataclass(frozen=True, eq=False)
 class Demonstrations:
-    """The samples of many episodes, one after the other; fields as of `Episode`, with an instruction for each sample."""
+    """The samples of many episodes, one after the other; fields as of `Episode`, with an instruction for each sample.
+
+    Attributes:
+        last: number of the last sample of each sample's episode, (N,).
+    """
 
     instructions: list[str]
     images: np.ndarray
     position: np.ndarray
     waypoints: np.ndarray
+    last: np.ndarray
 
     @classmethod
     def of(cls, episodes: Sequence[Episode]) -> "Demonstrations":
@@ -381,7 +386,13 @@ class Demonstrations:
                     f"others of {first.images.shape[1:]} and {first.waypoints.shape[1:]}"
                 )
         instructions = [episode.instruction for episode in episodes for _ in episode.position]
-        return cls(instructions, *(np.concatenate([getattr(e, name) for e in episodes]) for name in ("images", "position", "waypoints")))
+        lengths = [len(episode.position) for episode in episodes]
+        images, position, waypoints = (np.concatenate([getattr(e, name) for e in episodes]) for name in ("images", "position", "waypoints"))
+        return cls(instructions, images, position, waypoints, np.repeat(np.cumsum(lengths) - 1, lengths))
+
+    def later(self, periods: int) -> np.ndarray:
+        """Returns the target of the commanded joints that many periods after each sample, at most at its episode's end, (N, n)."""
+        return np.asarray(self.waypoints[np.minimum(np.arange(len(self)) + periods - 1, self.last), 0])
 
     @classmethod
     def load(cls, folder: Path) -> "Demonstrations":

@@ -23,7 +23,7 @@ def write_training(
     optimiser: torch.optim.Optimizer,
     what: Mapping[str, Any],
     counters: Mapping[str, int],
-    reference: Tensors = {},  # noqa: B006 - it is not changed
+    extra: Tensors = {},  # noqa: B006 - it is not changed
 ) -> None:
     """Writes a training.
 
@@ -33,10 +33,10 @@ def write_training(
         optimiser: that trains them.
         what: the training is of: settings and digests; `read_training` refuses others.
         counters: how far it is.
-        reference: weights that it compares with.
+        extra: further weights that it needs.
     """
     tensors = {f"network.{name}": value for name, value in own_weights(network).items()}
-    tensors |= {f"reference.{name}": value for name, value in reference.items()}
+    tensors |= {f"extra.{name}": value for name, value in extra.items()}
     for index, moments in optimiser.state_dict()["state"].items():
         tensors |= {f"adam.{index}.{name}": value for name, value in moments.items()}
     contents = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
@@ -49,7 +49,7 @@ def read_training(
     """Puts a training that `write_training` wrote into a network and its optimiser.
 
     Returns:
-        the counters, and the weights that it compares with.
+        the counters, and the further weights.
 
     Raises:
         UserError: the file is damaged, or of a training of something else; nothing is changed then.
@@ -73,4 +73,4 @@ def read_training(
             _, index, name = key.split(".")
             moments.setdefault(int(index), {})[name] = value
     optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
-    return counters, {key.removeprefix("reference."): value for key, value in tensors.items() if key.startswith("reference.")}
+    return counters, {key.removeprefix("extra."): value for key, value in tensors.items() if key.startswith("extra.")}

@@ -111,12 +111,14 @@ class TokenNetwork(nn.Module):
             inputs: of B rows.
             tokens: the chunk, (B, L), which decoding one after the other feeds back; not read in parallel.
         """
+        return self.head(self.hidden(inputs, self.positions(len(inputs), tokens)))
+
+    def positions(self, rows: int, tokens: torch.Tensor | None = None) -> torch.Tensor:
+        """Returns what is asked after the inputs for a whole chunk, (rows, k, width); arguments as of `logits`."""
         if self.decoding == "parallel":
-            positions = self.first(len(inputs))
-        else:
-            assert tokens is not None
-            positions = torch.cat([self.first(len(inputs)), self.embedding(tokens[:, :-1])], dim=1)
-        return self.head(self.hidden(inputs, positions))
+            return self.first(rows)
+        assert tokens is not None
+        return torch.cat([self.first(rows), self.embedding(tokens[:, :-1])], dim=1)
 
     def score(self, inputs: Inputs, tokens: torch.Tensor, temperature: float = 1.0) -> Scored:
         """Returns the exact log-probabilities of given chunks (B, L) at a temperature, with gradient."""

@@ -15,7 +15,7 @@ from ros_rl.sim.tabletop import JUDGING_SEEDS, SPLITS, TRAINING_SEEDS, load_spli
 
 SAMPLING = Sampling(("small",), (32, 32), 2, 0.1)
 SOURCE = Source("arm", {"small": (32, 32)}, SAMPLING)
-ARGS = BcArgs(steps=120, batch=32, learning_rate=3e-3, seed=0)
+ARGS = BcArgs(steps=120, batch=32, learning_rate=3e-3, ahead_weight=0.0, seed=0)
 ROBOT = load_robot("arm")
 
 
@@ -64,6 +64,24 @@ def test_image_and_instruction_are_learned(data):
 
 
 @pytest.mark.filterwarnings("ignore:.*hardly moves")
+def test_where_the_arm_will_be_later_is_learned_beside_the_chunk_and_leaves_no_trace_in_its_network(data):
+    cloner = Cloner(make(data), data, replace(ARGS, ahead=(0.2, 0.4), ahead_weight=1.0))
+    figures = [cloner.update() for _ in range(40)]
+    assert figures[-1]["ahead"] < 0.7 * figures[0]["ahead"]
+    assert set(cloner.model.network.state_dict()) == set(make(data).network.state_dict())
+    # The chunk does not see the questions that come after it.
+    inputs = cloner._augmented(np.arange(4), np.random.default_rng(0))
+    with torch.no_grad():
+        logits, later = cloner._answers(inputs, cloner._tokens[:4])
+        torch.testing.assert_close(logits, cloner.model.network.logits(inputs, cloner._tokens[:4]), rtol=1e-4, atol=1e-5)
+    assert later.shape == (4, 2, 32)
+    without = Cloner(make(data), data, ARGS)
+    assert without.update()["ahead"] == 0.0
+    with pytest.raises(UserError, match=r"ahead must be times of at least 0\.1 s, got 0\.01"):
+        Cloner(make(data), data, replace(ARGS, ahead=(0.01,), ahead_weight=1.0))
+
+
+@pytest.mark.filterwarnings("ignore:.*hardly moves")
 def test_bfloat16_learns_the_same_within_its_digits_and_keeps_weights_in_float32(data):
     logs = {}
     for precision in ("float32", "bfloat16"):
@@ -81,21 +99,22 @@ def test_a_stopped_training_goes_on_as_if_it_had_not_been(data, tmp_path):
             cloner.update()
         return digest(cloner.model.network)
 
-    whole = run(Cloner(make(data), data, ARGS), 6)
-    half = Cloner(make(data), data, ARGS)
+    args = replace(ARGS, ahead=(0.2,), ahead_weight=1.0)
+    whole = run(Cloner(make(data), data, args), 6)
+    half = Cloner(make(data), data, args)
     run(half, 3)
     half.save(tmp_path / "c.safetensors")
-    rest = Cloner(make(data, seed=5), data, ARGS)
+    rest = Cloner(make(data, seed=5), data, args)
     rest.load(tmp_path / "c.safetensors")
     assert rest.step == 3 and run(rest, 3) == whole
     with pytest.raises(UserError, match="batch=32, not 64"):
-        Cloner(make(data), data, replace(ARGS, batch=64)).load(tmp_path / "c.safetensors")
+        Cloner(make(data), data, replace(args, batch=64)).load(tmp_path / "c.safetensors")
     moved = replace(data, waypoints=data.waypoints + 0.01)
     wider = replace(data, waypoints=data.waypoints * 2)
     others = {
-        "demonstrations=": Cloner(make(data), moved, ARGS),
-        "ranges=": Cloner(make(wider), data, ARGS),
-        "network=": Cloner(make(data, words=["turn"]), data, ARGS),
+        "demonstrations=": Cloner(make(data), moved, args),
+        "ranges=": Cloner(make(wider), data, args),
+        "network=": Cloner(make(data, words=["turn"]), data, args),
     }
     for message, other in others.items():
         before = digest(other.model.network)

@@ -65,6 +65,13 @@ def test_episodes_are_put_together_if_they_fit(tmp_path):
         Demonstrations.load(tmp_path)
 
 
+def test_where_the_arm_will_be_later_stays_within_the_episode():
+    data = Demonstrations.of([make_episode(0), make_episode(1, rows=2)])
+    first = data.waypoints[:, 0]
+    assert np.array_equal(data.later(1), first)
+    assert np.array_equal(data.later(3), first[[2, 3, 3, 3, 5, 5]])
+
+
 def write_dataset(root, seed=0, success=True):
     with DatasetWriter(root, SPEC) as writer:
         for episode, rows in enumerate((12, 9)):

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 class Bringup:
     """What a bring-up starts unless told otherwise: a robot and its tasks, in turn. Another robot does those that are for it.
 
-    The policies of `plain_task` read no simulator state, so they run on a real robot as well. `policy` does all `tasks`; empty: each
-    task names its own.
+    The policies of `plain_task` read no simulator state, so they run on a real robot as well. `policy` does all `tasks`, and any of
+    them alone; empty: each task names its own, as those do that are not among `tasks`. It was trained in simulation: on a robot it has to
+    be named.
     """
 
     robot: str
@@ -111,7 +112,12 @@ _OWN = (
     ),
     Parameter("robot", "", "Robot by name, or a path to its robot.yaml; empty: the bring-up's own."),
     Parameter("tasks", [""], "Tasks by name, in turn; 'none': no task, only the services act; empty: those of the bring-up for the robot."),
-    Parameter("policy", "", "Policy bundle by name or path; empty: the one that the first task names; none: only a device commands."),
+    Parameter(
+        "policy",
+        "",
+        "Policy bundle by name or path; empty: the bring-up's own for its tasks, else the one that the tasks name; none: only a device "
+        "commands.",
+    ),
     Parameter("namespace", "", "Namespace of the nodes; empty: the bring-up's name."),
     Parameter("composed", False, "Run all nodes in one process; page and recorder keep their own."),
     Parameter("web", False, "Serve a page that shows the robot, to this machine only."),
@@ -214,9 +220,13 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
         check_timeout(values["servo_timeout"], values["max_age"])
     named = [name for name in values["tasks"] if name]
     tasks = _tasks(named or tasks_for(bringup, robot.name), robot.name)
-    if named in ([], ["none"]):  # tasks that are named bring their own
-        values["policy"] = values["policy"] or chosen.policy
     simulated = values["mode"] == "sim"
+    if chosen.policy and not values["policy"] and {task.path for task in tasks} <= {load_task(name).path for name in chosen.tasks}:
+        if not simulated:
+            raise UserError(
+                f"the policy of bring-up '{bringup}' was trained in simulation only; on a robot name policy:={chosen.policy} or another one"
+            )
+        values["policy"] = chosen.policy
     if simulated:
         _same("scene", tasks)
         if tasks and "scene" in given:

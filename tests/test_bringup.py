@@ -97,11 +97,23 @@ def test_the_tabletop_is_done_by_one_policy_with_its_cameras_unless_told_otherwi
     assert played() == ("tabletop_vla", ["front", "hand"])
     assert played(tasks="none", scene="tabletop_fixtures") == ("tabletop_vla", ["front", "hand"])
     assert played(tasks="open_drawer", policy="tabletop_vla", cameras="hand,front,wrist") == ("tabletop_vla", ["hand", "front", "wrist"])
-    assert played(tasks="open_drawer") == ("tabletop_fixtures", [""])
+    assert played(tasks="open_drawer") == played(tasks="open_drawer,press_button:yellow") == ("tabletop_vla", ["front", "hand"])
+    for others in ("wipe", "open_drawer,wipe"):  # one that is not its own
+        assert played(tasks=others) == ("tabletop_fixtures", [""])
     assert played(dataset="nowhere") == ("tabletop_vla", ["wrist", "front", "hand"])
     for cameras, missing in (("front", "hand"), ("none", "front")):
         with pytest.raises(UserError, match=f"the policy reads the camera '{missing}', which cameras:= does not name"):
             played(cameras=cameras)
+
+
+@pytest.mark.parametrize("tasks", ["", "open_drawer", "none"])
+def test_a_policy_that_was_trained_in_simulation_only_has_to_be_named_on_a_robot(tasks):
+    given = {"mode": "robot"} | ({"tasks": tasks} if tasks else {})
+    with pytest.raises(UserError, match="'tabletop' was trained in simulation only; on a robot name policy:=tabletop_vla or another one"):
+        graph("tabletop", given)
+    for policy in ("tabletop_vla", "arm_circle"):
+        assert parameters(graph("tabletop", {**given, "policy": policy}))["policy_node"]["policy"] == policy
+    assert parameters(graph("tabletop", {"mode": "robot", "tasks": "arm_circle"}))["policy_node"]["policy"] == "arm_circle"
 
 
 def test_a_name_of_no_robot_and_no_bringup_lists_both():

@@ -15,6 +15,7 @@ from ros_rl.nodes.environment import BAD_INPUT, LAUNCHER
 from ros_rl.nodes.parameters import DEVICES, MOVE_EVERY_JOINT, NODES, SERVO_BUS, Parameter, Value
 from ros_rl.paths import share_dir
 from ros_rl.policies.bundle import Bundle, check_fits, load_bundle
+from ros_rl.policies.extras import check_installed
 from ros_rl.robots.spec import RobotSpec, load_robot
 from ros_rl.safety.filters import make_filter
 from ros_rl.safety.prior import load_prior
@@ -330,6 +331,7 @@ def _playable(what: str, name: str, robot: RobotSpec, simulated: bool) -> Bundle
     """Returns the bundle of a policy or demonstrator; refuses one that cannot play here."""
     bundle = load_bundle(name)
     check_fits(bundle, robot)
+    check_installed(bundle)
     if bundle.spec.privileged and not simulated:
         raise UserError(f"{what} '{name}' reads simulator state, so it runs in mode:=sim only; name another {what}:=")
     return bundle

@@ -1,5 +1,6 @@
 """Tests of ros_rl.bringup: arguments become node graphs, and what does not fit is refused before anything starts."""
 
+import importlib.util
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -108,6 +109,14 @@ def test_the_tabletop_is_done_by_one_policy_with_its_cameras_unless_told_otherwi
             played(cameras=cameras)
     with pytest.raises(UserError, match="the demonstrator reads the camera 'hand', which cameras:= does not name"):
         played(tasks="none", policy="none", teleop="scripted", demonstrator="tabletop_vla", cameras="front")
+
+
+def test_a_policy_whose_packages_are_missing_is_refused_before_anything_starts(monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "transformers" else found(name, *rest))
+    with pytest.raises(UserError, match=r"policy 'tabletop_vla' needs the package transformers, .* run: pip install 'ros_rl\[vla\]'"):
+        graph("tabletop", {})
+    assert parameters(graph("arm", {}))["policy_node"]["policy"] == "arm_pick_place"
 
 
 SMALL = '<mujoco><worldbody><camera name="hind" resolution="8 8"/><frame name="robot"/></worldbody></mujoco>'

@@ -44,9 +44,20 @@ def write_training(
 
 
 def read_training(
-    path: Path, network: TokenNetwork, optimiser: torch.optim.Optimizer, what: Mapping[str, Any]
+    path: Path,
+    network: TokenNetwork,
+    optimiser: torch.optim.Optimizer,
+    what: Mapping[str, Any],
+    unsaid: Mapping[str, Any] = {},
 ) -> tuple[dict[str, int], dict[str, torch.Tensor]]:
     """Puts a training that `write_training` wrote into a network and its optimiser.
+
+    Args:
+        path: the file.
+        network: gets the weights.
+        optimiser: gets its state.
+        what: the training has to be of.
+        unsaid: what a file is of that does not say so, as it was written before there was that setting.
 
     Returns:
         the counters, and the weights that it compares with.
@@ -58,8 +69,8 @@ def read_training(
         with safe_open(path, framework="pt") as file:
             said = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
-        theirs, counters = json.loads(said["what"]), json.loads(said["counters"])
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        theirs, counters = {**unsaid, **json.loads(said["what"])}, json.loads(said["counters"])
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path}: damaged checkpoint ({error}); delete it to train from the start") from None
     for name, value in json.loads(json.dumps(dict(what))).items():
         if theirs.get(name) != value:

@@ -144,7 +144,7 @@ def _llama(config: EmbeddedConfig, positions: int) -> Any:
     """Returns the transformer with random weights; its vocabulary are the bins."""
     from transformers import LlamaConfig, LlamaModel
 
-    model = LlamaModel(
+    return LlamaModel(
         LlamaConfig(
             vocab_size=BINS,
             hidden_size=config.width,
@@ -158,5 +158,3 @@ def _llama(config: EmbeddedConfig, positions: int) -> Any:
             eos_token_id=None,
         )
     )
-    model.set_attn_implementation("eager")  # faster than the fused one for a few dozen positions, in bfloat16 most of all
-    return model

@@ -1,8 +1,10 @@
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save
 
 from ros_rl.errors import UserError
 from ros_rl.learning.bc import BcArgs, Cloner, Train, cloning_loss, main, new_model, schedule
@@ -70,6 +72,8 @@ def test_bfloat16_learns_the_same_within_its_digits_and_keeps_weights_in_float32
         cloner = Cloner(make(data), data, replace(ARGS, precision=precision))
         logs[precision] = [cloner.update()["log_prob"] for _ in range(40)]
         assert {value.dtype for value in cloner.model.network.parameters()} == {torch.float32}
+        fused = cloner.model.network.trunk.config._attn_implementation != "eager"
+        assert fused == (precision == "float32"), "the plain attention is faster in bfloat16 only"
     assert logs["float32"] != logs["bfloat16"]
     np.testing.assert_allclose(logs["bfloat16"], logs["float32"], atol=0.1)
 
@@ -105,6 +109,23 @@ def test_a_stopped_training_goes_on_as_if_it_had_not_been(data, tmp_path):
     (tmp_path / "c.safetensors").write_bytes(b"x")
     with pytest.raises(UserError, match="damaged checkpoint"):
         rest.load(tmp_path / "c.safetensors")
+
+
+@pytest.mark.filterwarnings("ignore:.*hardly moves")
+def test_a_checkpoint_of_before_precisions_could_be_chosen_is_one_in_float32(data, tmp_path):
+    path, old = tmp_path / "c.safetensors", Cloner(make(data), data, ARGS)
+    del old._what["precision"]
+    old.update()
+    old.save(path)
+    new = Cloner(make(data), data, ARGS)
+    new.load(path)
+    assert new.step == 1
+    with pytest.raises(UserError, match="is of a training with precision=float32, not bfloat16"):
+        Cloner(make(data), data, replace(ARGS, precision="bfloat16")).load(path)
+    for damaged in ('{"what": "[]"}', '{"what": "3", "counters": "{}"}'):
+        path.write_bytes(save({}, json.loads(damaged)))
+        with pytest.raises(UserError, match="damaged checkpoint"):
+            new.load(path)
 
 
 def test_the_loss_without_smoothing_is_the_likelihood_and_with_it_neighbours_are_nearly_right():

@@ -478,7 +478,7 @@ class BenchTabletop:
 
     def run(self) -> int:
         """Returns 0."""
-        from ros_rl.learning.tabletop_bench import markdown, measure, players, rows_of
+        from ros_rl.learning.tabletop_bench import markdown, measure, player_for, rows_of
 
         if not 1 <= self.episodes <= 10_000:
             raise UserError(f"--episodes must be from 1 to 10000, got {self.episodes}")
@@ -486,7 +486,7 @@ class BenchTabletop:
             raise UserError(f"--copies must be 1 or more, got {self.copies}")
         rows = rows_of(_words(self.splits), _words(self.tasks))
         result: dict[str, Any] = {"policy": self.policy or "scripted experts", "episodes": self.episodes, "rows": []}
-        with closing(players(policy=self.policy, copies=self.copies)) as player:
+        with closing(player_for(policy=self.policy, copies=self.copies)) as player:
             if player.digest:
                 result["digest"] = player.digest
             if self.out is not None:

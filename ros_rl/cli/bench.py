@@ -27,7 +27,7 @@ class BenchLoop:
     """
 
     robot: str = "arm"
-    """A bring-up (arm, tabletop, cartpole, quadruped, quadrotor), or a robot that one of them has tasks for, such as panda."""
+    """A bring-up (arm, cartpole, quadruped, quadrotor), or a robot that one of them has tasks for, such as panda."""
     rate: float = 0.0
     """Control rate, Hz; 0: the robot's own."""
     seconds: float = 20.0
@@ -387,7 +387,7 @@ class BenchRecord:
     """
 
     robot: str = "arm"
-    """A bring-up (arm, tabletop, cartpole, quadruped, quadrotor), or a robot that one of them has tasks for."""
+    """A bring-up (arm, cartpole, quadruped, quadrotor), or a robot that one of them has tasks for."""
     seconds: float = 60.0
     """How long to record, s."""
     fps: int = 30
@@ -458,6 +458,7 @@ class BenchSafeexplorer:
 class BenchTabletop:
     """Plays the tasks of the tabletop suite in all its splits, by default with the scripted experts, and counts successes.
 
+    A VLA plays many episodes at once, under the guard's limits alone, on images of the moment in which it decides.
     What the file named by --out holds already is not played again, so that a run that was stopped goes on.
     """
 

@@ -33,7 +33,7 @@ class Demo:
     episodes: int = 0
     """Episodes; 0: each of the bring-up's instructions once."""
     seed: int = JUDGING_SEEDS.start
-    """Seed of the first episode; each further one adds 1. No policy was trained from the initial states of the default on."""
+    """Seed of the first episode; each further one adds 1. No tabletop policy was trained from the initial states of the default on."""
     lockstep: bool = False
     """As fast as the machine can, in lock-step, instead of real time."""
     composed: bool = False

@@ -154,7 +154,7 @@ def compare(name: str, seed: int, steps: int, progress: Callable[[str, int], Non
     spec, task, plain_task = load_robot(robot), tasks_for(bringup, robot)[0], BRINGUPS[bringup].plain_task
     isolate()
     own = {task: BRINGUPS[bringup].policy}
-    references = {name: in_process(spec, name, seed, steps, own.get(name, "")) for name in {task, plain_task}}
+    references = {played: in_process(spec, played, seed, steps, own.get(played, "")) for played in {task, plain_task}}
     kinds = {
         "separate": (task, lockstep_graph(name, task, seed, False, "sim")),
         "composed": (task, lockstep_graph(name, task, seed, True, "sim")),

@@ -15,6 +15,7 @@ from ros_rl.nodes.environment import BAD_INPUT, LAUNCHER
 from ros_rl.nodes.parameters import DEVICES, MOVE_EVERY_JOINT, NODES, SERVO_BUS, Parameter, Value
 from ros_rl.paths import share_dir
 from ros_rl.policies.bundle import Bundle, check_fits, load_bundle
+from ros_rl.policies.extras import check_installed
 from ros_rl.robots.spec import RobotSpec, load_robot
 from ros_rl.safety.filters import make_filter
 from ros_rl.safety.prior import load_prior
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
 class Bringup:
     """What a bring-up starts unless told otherwise: a robot and its tasks, in turn. Another robot does those that are for it.
 
-    The policies of `plain_task` read no simulator state, so they run on a real robot as well. `policy` does all `tasks`; empty: each
-    task names its own.
+    The policies of `plain_task` read no simulator state, so they run on a real robot as well. `policy` does all `tasks`, and any of
+    them alone; empty: each task names its own, as those do that are not among `tasks`. It was trained in simulation: on a robot it has to
+    be named.
     """
 
     robot: str
@@ -111,7 +113,12 @@ _OWN = (
     ),
     Parameter("robot", "", "Robot by name, or a path to its robot.yaml; empty: the bring-up's own."),
     Parameter("tasks", [""], "Tasks by name, in turn; 'none': no task, only the services act; empty: those of the bring-up for the robot."),
-    Parameter("policy", "", "Policy bundle by name or path; empty: the one that the first task names; none: only a device commands."),
+    Parameter(
+        "policy",
+        "",
+        "Policy bundle by name or path; empty: the bring-up's own for its tasks, else the one that the tasks name; none: only a device "
+        "commands.",
+    ),
     Parameter("namespace", "", "Namespace of the nodes; empty: the bring-up's name."),
     Parameter("composed", False, "Run all nodes in one process; page and recorder keep their own."),
     Parameter("web", False, "Serve a page that shows the robot, to this machine only."),
@@ -214,14 +221,20 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
         check_timeout(values["servo_timeout"], values["max_age"])
     named = [name for name in values["tasks"] if name]
     tasks = _tasks(named or tasks_for(bringup, robot.name), robot.name)
-    if named in ([], ["none"]):  # tasks that are named bring their own
-        values["policy"] = values["policy"] or chosen.policy
     simulated = values["mode"] == "sim"
+    if chosen.policy and not values["policy"] and {task.path for task in tasks} <= {load_task(name).path for name in chosen.tasks}:
+        if not simulated:
+            raise UserError(
+                f"the policy of bring-up '{bringup}' was trained in simulation only; on a robot name policy:={chosen.policy} or another one"
+            )
+        values["policy"] = chosen.policy
     if simulated:
         _same("scene", tasks)
         if tasks and "scene" in given:
             raise UserError("scene is for tasks:=none; a task brings its own scene")
-    policy, reads, demonstrator = _actors(values, robot, tasks, simulated)
+        if chosen.policy and "scene" not in given:
+            values["scene"] = load_task(chosen.tasks[0]).scene  # in which the policy was trained
+    policy, playing, demonstrator = _actors(values, robot, tasks, simulated)
     scene = (tasks[0].scene if tasks else values["scene"]) if simulated else None
     shared = {
         **values,
@@ -231,7 +244,7 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
         "policy": policy,
         "device": values["teleop"],
         "demonstrator": demonstrator,
-        "cameras": _cameras(values, robot, scene, reads if simulated else ()),
+        "cameras": _cameras(values, robot, scene, playing),
     }
     if values["filter"] == "recovery" and not simulated:
         shared["max_age"] = _imu_age(values, given)
@@ -285,17 +298,13 @@ def _check_effects(given: Mapping[str, str], values: Mapping[str, Any]) -> None:
             raise UserError(f"{key} has no effect without dataset:=; leave it out")
 
 
-def _actors(values: Mapping[str, Any], robot: RobotSpec, tasks: Sequence[Task], simulated: bool) -> tuple[str, tuple[str, ...], str]:
-    """Returns the policy, the cameras that it reads, and what a scripted demonstrator plays; both fit the robot."""
-    policy, cameras = values["policy"] or _same("policy", tasks), ()
+def _actors(values: Mapping[str, Any], robot: RobotSpec, tasks: Sequence[Task], simulated: bool) -> tuple[str, dict[str, Bundle], str]:
+    """Returns the policy, the bundles that play, by what they are, and what a scripted demonstrator would play. All fit the robot."""
+    policy, playing = values["policy"] or _same("policy", tasks), {}
     if not policy:
         raise UserError("without a task, name the policy:=")
     if policy != NO_POLICY:
-        bundle = load_bundle(policy)
-        cameras = bundle.spec.cameras
-        check_fits(bundle, robot)
-        if bundle.spec.privileged and not simulated:
-            raise UserError(f"policy '{policy}' reads simulator state, so it runs in mode:=sim only; name another policy:=")
+        playing["policy"] = _playable("policy", policy, robot, simulated)
     if values["filter"] == "recovery":
         load_recovery(robot, values["recovery"], RecoverySettings.of(values))
         if not values["lockstep"]:
@@ -304,41 +313,80 @@ def _actors(values: Mapping[str, Any], robot: RobotSpec, tasks: Sequence[Task], 
         prior = values["prior"] or values["robot"]
         make_filter(values["filter"], robot, prior, values["outside"])  # refuses here what the node would refuse
         if policy != NO_POLICY:
-            _check_prior(bundle, values["filter"], prior)
+            _check_prior(playing["policy"], values["filter"], prior)
     demonstrator = values["demonstrator"] or policy
     if demonstrator == NO_POLICY:
         demonstrator = _same("policy", tasks) if values["teleop"] == "scripted" else ""
     if policy == NO_POLICY and robot.floating_base and values["teleop"] not in ("none", *MOVE_EVERY_JOINT):
         raise UserError(f"teleop:={values['teleop']} tells a policy of '{robot.name}' where to go; without one nothing moves its joints")
-    _check_device(values, robot, demonstrator, simulated)
-    return str(policy), cameras, str(demonstrator)
+    _check_device(values, robot)
+    if values["teleop"] == "scripted":
+        if not demonstrator:
+            raise UserError("without a task and a policy, name the demonstrator:=")
+        playing["demonstrator"] = _playable("demonstrator", demonstrator, robot, simulated)
+    return str(policy), playing, str(demonstrator)
 
 
-def _cameras(values: Mapping[str, Any], robot: RobotSpec, scene: str | Path | None, reads: Sequence[str]) -> list[str]:
-    """Returns the cameras to use: those named, or else those that the policy reads, and all where a dataset is recorded.
+def _playable(what: str, name: str, robot: RobotSpec, simulated: bool) -> Bundle:
+    """Returns the bundle of a policy or demonstrator; refuses one that cannot play here."""
+    bundle = load_bundle(name)
+    check_fits(bundle, robot)
+    check_installed(bundle)
+    if bundle.spec.privileged and not simulated:
+        raise UserError(f"{what} '{name}' reads simulator state, so it runs in mode:=sim only; name another {what}:=")
+    return bundle
 
-    Refuses a dataset of something else, and a simulation that would keep a camera from its policy.
+
+def _cameras(values: Mapping[str, Any], robot: RobotSpec, scene: str | Path | None, playing: Mapping[str, Bundle]) -> list[str]:
+    """Returns the cameras to use: those named, or else those that whoever plays reads, and all where a dataset is recorded.
+
+    Refuses a camera that does not exist, a dataset of something else, and a simulation that would keep a camera from its policy or give
+    it images of another size.
     """
+    from ros_rl.data.cameras import recorded_cameras
+
     given = [name for name in values["cameras"] if name]
     named = [] if given == ["none"] else given
-    if given and (missing := [name for name in reads if name not in named]):
-        raise UserError(f"the policy reads the camera '{missing[0]}', which cameras:= does not name; add it or leave cameras:= out")
+    cameras = recorded_cameras(robot, scene, named if given or not values["dataset"] else None)
+    reads = _reads(robot, scene, playing) if scene is not None else []
+    if given and (missing := [(what, name) for what, name in reads if name not in named]):
+        what, name = missing[0]
+        raise UserError(f"the {what} reads the camera '{name}', which cameras:= does not name; add it or leave cameras:= out")
+    known = {camera.name for camera in cameras}
+    cameras += recorded_cameras(robot, scene, list(dict.fromkeys(name for _, name in reads if name not in known)))
     if not values["dataset"]:
-        return (named if given else list(reads)) or [""]
-    from ros_rl.data.cameras import recorded_cameras
+        return [camera.name for camera in cameras] or [""]
     from ros_rl.data.dataset import read_info
     from ros_rl.data.features import DatasetSpec
     from ros_rl.data.layout import INFO
 
-    cameras = recorded_cameras(robot, scene, named if given else None)
-    cameras += recorded_cameras(robot, scene, [name for name in reads if name not in {camera.name for camera in cameras}])
     root = Path(values["dataset"]).expanduser()
     if (root / INFO).exists():
         DatasetSpec.from_info(read_info(root)).require_same(DatasetSpec.of(robot, values["fps"], cameras), root)
     return [camera.name for camera in cameras] or [""]
 
 
-def _check_device(values: Mapping[str, Any], robot: RobotSpec, demonstrator: str, simulated: bool) -> None:
+def _reads(robot: RobotSpec, scene: str | Path, playing: Mapping[str, Bundle]) -> list[tuple[str, str]]:
+    """Returns who reads which camera; refuses a scene that does not have it at the size that is read."""
+    from ros_rl.sim.build import cameras_in  # the computer of a real robot need not be able to simulate
+
+    mend = "name another policy:=, or other tasks:= or another scene:="
+    known, reads = cameras_in(robot, scene), []
+    for what, bundle in playing.items():
+        shapes = {key.name: key.shape for key in bundle.spec.observation}
+        for name in bundle.spec.cameras:
+            shape = shapes[f"images.{name}"]
+            wanted = f"the {what} '{bundle.name}' reads the camera '{name}' at {'×'.join(map(str, shape[1::-1]))}"
+            if name not in known:
+                raise UserError(f"{wanted}, the scene '{scene}' has {', '.join(known) or 'none'}; {mend}")
+            camera = known[name]
+            if shape != (camera.height, camera.width, 3):
+                raise UserError(f"{wanted}, in the scene '{scene}' it has {camera.width}×{camera.height}; {mend}")
+            reads.append((what, name))
+    return reads
+
+
+def _check_device(values: Mapping[str, Any], robot: RobotSpec) -> None:
     """Refuses here what the teleoperation node would refuse of the files that it is given."""
     if values["teleop"] not in ("none", *MOVE_EVERY_JOINT) and not robot.floating_base:
         check_tool(robot, values["workspace"])
@@ -350,13 +398,6 @@ def _check_device(values: Mapping[str, Any], robot: RobotSpec, demonstrator: str
         if not values["calibration"]:
             raise UserError("teleop:=leader needs the calibration:= of the leader arm")
         read_calibration(Path(values["calibration"]), robot)
-    elif values["teleop"] == "scripted":
-        if not demonstrator:
-            raise UserError("without a task and a policy, name the demonstrator:=")
-        bundle = load_bundle(demonstrator)
-        check_fits(bundle, robot)
-        if bundle.spec.privileged and not simulated:
-            raise UserError(f"demonstrator '{demonstrator}' reads simulator state, so it runs in mode:=sim only; name another one")
 
 
 def _check_prior(bundle: Bundle, safety_filter: str, prior: str) -> None:

@@ -1,5 +1,6 @@
 """Tests of ros_rl.bringup: arguments become node graphs, and what does not fit is refused before anything starts."""
 
+import importlib.util
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -92,16 +93,70 @@ def test_a_robot_has_the_bringup_with_tasks_for_it(name, found, tasks):
 def test_the_tabletop_is_done_by_one_policy_with_its_cameras_unless_told_otherwise():
     def played(**given):
         nodes = parameters(graph("tabletop", given))
-        return nodes["policy_node"]["policy"], nodes["hardware_node"]["cameras"]
+        return nodes.get("policy_node", {}).get("policy", ""), nodes["hardware_node"]["cameras"]
 
     assert played() == ("tabletop_vla", ["front", "hand"])
-    assert played(tasks="none", scene="tabletop_fixtures") == ("tabletop_vla", ["front", "hand"])
+    assert played(tasks="none") == played(tasks="none", scene="tabletop_blocks") == ("tabletop_vla", ["front", "hand"])
+    assert parameters(graph("tabletop", {"tasks": "none"}))["hardware_node"]["scene"] == load_task("open_drawer").scene
+    assert played(tasks="none", policy="none", teleop="scripted", demonstrator="tabletop_vla") == ("", ["front", "hand"])
     assert played(tasks="open_drawer", policy="tabletop_vla", cameras="hand,front,wrist") == ("tabletop_vla", ["hand", "front", "wrist"])
-    assert played(tasks="open_drawer") == ("tabletop_fixtures", [""])
+    assert played(tasks="open_drawer") == played(tasks="open_drawer,press_button:yellow") == ("tabletop_vla", ["front", "hand"])
+    for others in ("wipe", "open_drawer,wipe"):  # one that is not its own
+        assert played(tasks=others) == ("tabletop_fixtures", [""])
     assert played(dataset="nowhere") == ("tabletop_vla", ["wrist", "front", "hand"])
     for cameras, missing in (("front", "hand"), ("none", "front")):
         with pytest.raises(UserError, match=f"the policy reads the camera '{missing}', which cameras:= does not name"):
             played(cameras=cameras)
+    with pytest.raises(UserError, match="the demonstrator reads the camera 'hand', which cameras:= does not name"):
+        played(tasks="none", policy="none", teleop="scripted", demonstrator="tabletop_vla", cameras="front")
+
+
+def test_a_policy_whose_packages_are_missing_is_refused_before_anything_starts(monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "transformers" else found(name, *rest))
+    with pytest.raises(UserError, match=r"policy 'tabletop_vla' needs the package transformers, .* run: pip install 'ros_rl\[vla\]'"):
+        graph("tabletop", {})
+    assert parameters(graph("arm", {}))["policy_node"]["policy"] == "arm_pick_place"
+
+
+SMALL = '<mujoco><worldbody><camera name="hind" resolution="8 8"/><frame name="robot"/></worldbody></mujoco>'
+
+
+def test_a_scene_without_a_camera_that_is_read_or_with_another_size_is_refused(tmp_path):
+    """`ros-rl up arm policy:=tabletop_vla` would come up and do nothing."""
+    (tmp_path / "bare.xml").write_text(SMALL)
+    floor = r"'tabletop_vla' reads the camera 'front' at 128×128, in the scene '{}' it has 640×480; name another policy:=, or other tasks:="
+    for bringup, given, message in (
+        ("tabletop", {"scene": "floor", "tasks": "none"}, floor.format("floor")),
+        ("tabletop", {"tasks": "push_button", "policy": "tabletop_vla"}, floor.format("tabletop")),
+        ("arm", {"policy": "tabletop_vla"}, floor.format("tabletop")),
+        ("arm", {"policy": "none", "teleop": "scripted", "demonstrator": "tabletop_vla"}, floor.format("tabletop")),
+        (
+            "arm",
+            {"policy": "tabletop_vla", "tasks": "none", "scene": str(tmp_path / "bare.xml")},
+            r"at 128×128, the scene '.*bare.xml' has .*hind",
+        ),
+    ):
+        with pytest.raises(UserError, match=message):
+            graph(bringup, given)
+
+
+@pytest.mark.parametrize("more", [{}, {"dataset": "nowhere"}])
+def test_a_camera_that_does_not_exist_is_refused_with_a_dataset_and_without(more):
+    with pytest.raises(UserError, match=r"unknown camera of arm in tabletop 'frnt', did you mean 'front'\?"):
+        graph("arm", {"cameras": "wrist,frnt", **more})
+    nodes = parameters(graph("quadruped", {"cameras": "follow", **more}))
+    assert nodes["hardware_node"]["cameras"] == ["follow"]
+
+
+@pytest.mark.parametrize("tasks", ["", "open_drawer", "none"])
+def test_a_policy_that_was_trained_in_simulation_only_has_to_be_named_on_a_robot(tasks):
+    given = {"mode": "robot"} | ({"tasks": tasks} if tasks else {})
+    with pytest.raises(UserError, match="'tabletop' was trained in simulation only; on a robot name policy:=tabletop_vla or another one"):
+        graph("tabletop", given)
+    for policy in ("tabletop_vla", "arm_circle"):
+        assert parameters(graph("tabletop", {**given, "policy": policy}))["policy_node"]["policy"] == policy
+    assert parameters(graph("tabletop", {"mode": "robot", "tasks": "arm_circle"}))["policy_node"]["policy"] == "arm_circle"
 
 
 def test_a_name_of_no_robot_and_no_bringup_lists_both():
@@ -116,12 +171,13 @@ def test_an_argument_reaches_every_node_that_has_it(name, tmp_path):
         bool: str(not ARGUMENTS[name].default).lower(),
         int: "3",
         str: "test",
-        list: {"command": "1.0,2.0,3.0", "workspace": "-1.0,-1.0,0.0,1.0,1.0,1.0"}.get(name, "test"),
+        list: {"command": "1.0,2.0,3.0", "workspace": "-1.0,-1.0,0.0,1.0,1.0,1.0", "cameras": "wrist,front"}.get(name, "test"),
     }
     text = {
         "robot": "arm",
         "policy": "arm_circle",
         "tasks": "arm_circle",
+        "scene": "tabletop",
         "control_rate": "400.0",
         "filter": "none",
         "servo_baudrate": "57600",

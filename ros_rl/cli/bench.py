@@ -27,7 +27,7 @@ class BenchLoop:
     """
 
     robot: str = "arm"
-    """A bring-up (arm, tabletop, cartpole, quadruped, quadrotor), or a robot that one of them has tasks for, such as panda."""
+    """A bring-up (arm, cartpole, quadruped, quadrotor), or a robot that one of them has tasks for, such as panda."""
     rate: float = 0.0
     """Control rate, Hz; 0: the robot's own."""
     seconds: float = 20.0
@@ -387,7 +387,7 @@ class BenchRecord:
     """
 
     robot: str = "arm"
-    """A bring-up (arm, tabletop, cartpole, quadruped, quadrotor), or a robot that one of them has tasks for."""
+    """A bring-up (arm, cartpole, quadruped, quadrotor), or a robot that one of them has tasks for."""
     seconds: float = 60.0
     """How long to record, s."""
     fps: int = 30
@@ -458,6 +458,7 @@ class BenchSafeexplorer:
 class BenchTabletop:
     """Plays the tasks of the tabletop suite in all its splits, by default with the scripted experts, and counts successes.
 
+    A VLA plays many episodes at once, under the guard's limits alone, on images of the moment in which it decides.
     What the file named by --out holds already is not played again, so that a run that was stopped goes on.
     """
 
@@ -478,7 +479,7 @@ class BenchTabletop:
 
     def run(self) -> int:
         """Returns 0."""
-        from ros_rl.learning.tabletop_bench import markdown, measure, players, rows_of
+        from ros_rl.learning.tabletop_bench import markdown, measure, player_for, rows_of
 
         if not 1 <= self.episodes <= 10_000:
             raise UserError(f"--episodes must be from 1 to 10000, got {self.episodes}")
@@ -486,7 +487,7 @@ class BenchTabletop:
             raise UserError(f"--copies must be 1 or more, got {self.copies}")
         rows = rows_of(_words(self.splits), _words(self.tasks))
         result: dict[str, Any] = {"policy": self.policy or "scripted experts", "episodes": self.episodes, "rows": []}
-        with closing(players(policy=self.policy, copies=self.copies)) as player:
+        with closing(player_for(policy=self.policy, copies=self.copies)) as player:
             if player.digest:
                 result["digest"] = player.digest
             if self.out is not None:

@@ -33,7 +33,7 @@ class Demo:
     episodes: int = 0
     """Episodes; 0: each of the bring-up's instructions once."""
     seed: int = JUDGING_SEEDS.start
-    """Seed of the first episode; each further one adds 1. No policy was trained from the initial states of the default on."""
+    """Seed of the first episode; each further one adds 1. No tabletop policy was trained from the initial states of the default on."""
     lockstep: bool = False
     """As fast as the machine can, in lock-step, instead of real time."""
     composed: bool = False
@@ -51,8 +51,6 @@ class Demo:
         tasks = tasks_for(bringup, robot)
         if self.episodes < 0 or self.seed < 0:
             raise UserError(f"--episodes and --seed are whole numbers from 0 on, got {self.episodes} and {self.seed}")
-        isolate()
-        self.out.mkdir(parents=True, exist_ok=True)
         episodes = self.episodes or len(tasks)
         arguments = {
             "robot": robot,
@@ -61,7 +59,9 @@ class Demo:
             "lockstep": str(self.lockstep),
             "composed": str(self.composed),
         }
-        spec = load_robot(robot)
+        spec, described = load_robot(robot), graph(bringup, arguments)
+        isolate()
+        self.out.mkdir(parents=True, exist_ok=True)
         with tqdm(total=episodes, unit="episode", disable=None) as bar:
 
             def show(state: dict[str, Any]) -> None:
@@ -72,7 +72,7 @@ class Demo:
             def log(text: str) -> None:
                 write_atomically(self.out / "nodes.log", text.encode())
 
-            results, takes = run_episodes(spec, graph(bringup, arguments), episodes, _FRAME_RATE, show, log)
+            results, takes = run_episodes(spec, described, episodes, _FRAME_RATE, show, log)
         summary = {"robot": self.robot, "episodes": [asdict(result) for result in results]}
         write_atomically(self.out / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
         print(f"\n{'instruction':<44} {'success':<8} {'seconds':>7} {'limited':>8} {'overruns':>9}")

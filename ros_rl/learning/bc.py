@@ -30,10 +30,10 @@ from ros_rl.learning.token_checkpoint import read_training, write_training
 from ros_rl.learning.token_rollout import Request, TokenWorld, run_requests
 from ros_rl.policies.action_tokens import BINS, Ranges, relative_to
 from ros_rl.policies.bundle import load_bundle, save_bundle
-from ros_rl.policies.embedded_vla import EmbeddedConfig
+from ros_rl.policies.embedded_vla import EmbeddedConfig, EmbeddedVla
 from ros_rl.policies.language import vocabulary
 from ros_rl.policies.token_network import Decoding, Inputs
-from ros_rl.policies.vla import Parameters, VlaModel, digest, spec_for
+from ros_rl.policies.vla import Parameters, VlaModel, digest, relative_joints, spec_for
 from ros_rl.policies.vla_backbone import BackboneConfig
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.tabletop import JUDGING_SEEDS, TRAINING_SEEDS, training_tasks
@@ -122,6 +122,10 @@ class Cloner:
             if getattr(args, name) < 1:
                 raise UserError(f"{name} must be 1 or more, got {getattr(args, name)}")
         self.model, self.data, self.args, self.rank = model, data, args, rank
+        if args.precision == "bfloat16" and isinstance(model.network, EmbeddedVla):
+            # Measured on a CPU, a step of 64 samples: 123 ms, with the fused attention 189 ms. In float32 they take the same, and
+            # decoding is faster with the fused one.
+            model.network.trunk.set_attn_implementation("eager")
         self._what = {**asdict(args), "demonstrations": data.digest(), **model.meaning()}
         self.step = 0
         joints = len(model.spec.joint_names)
@@ -238,8 +242,7 @@ def new_model(source: Source, data: Demonstrations, network: EmbeddedConfig | Ba
         network: its shape.
     """
     robot, sampling = load_robot(source.robot), source.sampling
-    gripper = robot.gripper.joint if robot.gripper else None
-    relative = [name for name in robot.joint_names if name != gripper]
+    relative = relative_joints(robot)
     kind = "embedded" if isinstance(network, EmbeddedConfig) else "backbone"
     settings = Parameters(sampling.ticks, sampling.period, relative, **{kind: network})  # type: ignore[arg-type]
     offsets = relative_to(data.waypoints, data.position[:, : len(robot.joints)], np.array([name in relative for name in robot.joint_names]))

@@ -74,7 +74,7 @@ class Source:
         robot: name of the robot.
         sizes: camera to height and width of its images, before they are scaled.
         sampling: how episodes are cut.
-        noise: rad, how far the expert was pushed about, see `Noise`.
+        noise: rad (m), how far the expert was pushed about, see `Noise`.
     """
 
     robot: str
@@ -110,7 +110,7 @@ class Source:
             sampling = said["sampling"]
             cut = Sampling(tuple(sampling["cameras"]), tuple(sampling["image"]), int(sampling["ticks"]), float(sampling["period"]))
             sizes = {name: (int(size[0]), int(size[1])) for name, size in said["sizes"].items()}
-            return cls(str(said["robot"]), sizes, cut, float(said["noise"]))
+            return cls(str(said["robot"]), sizes, cut, float(said.get("noise", 0.0)))  # folders of before there was noise do not say
         except OSError:
             raise UserError(
                 f"{folder}: lacks {_SOURCE}, which says what its demonstrations are of; collect them anew in another folder"
@@ -181,7 +181,7 @@ class Noise:
 
         Args:
             spec: the robot.
-            size: rad, the largest standard deviation.
+            size: rad (m for a prismatic joint), the largest standard deviation.
             seed: of all that is drawn.
         """
         self._draw = np.random.default_rng([seed, 7])
@@ -249,7 +249,7 @@ class Demonstrator:
         Args:
             task: that is done.
             sampling: how episodes are cut.
-            noise: rad, see `Noise`.
+            noise: rad (m), see `Noise`.
 
         Raises:
             UserError: there is no such camera, or the sampling does not fit the robot.

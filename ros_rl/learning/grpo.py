@@ -4,7 +4,7 @@
 
 Sources: Shao et al., "DeepSeekMath", 2024; the options of Yu et al., "DAPO", 2025. What turns rewards into a loss are the
 functions of `ros_rl.learning.objectives`; this file is the loop around them. It can be stopped and goes on where it was, runs its
-rollouts here or on Ray (--grpo.scale ray), and learns on CPU, GPU, or several with torchrun.
+rollouts here or, with one process, on Ray (--grpo.scale ray), and learns on CPU, GPU, or several with torchrun.
 """
 
 import json
@@ -113,7 +113,7 @@ class Rollouts:
     """Runs requests for one task, here or on Ray."""
 
     def __init__(self, model: VlaModel, tasks: Sequence[Task], args: GrpoArgs):
-        """Builds a world for each task, or a worker with all of them for each CPU of the Ray cluster."""
+        """Builds a world for each task, or a worker with all of them for each free CPU of the Ray cluster."""
         self._model, self._args = model, args
         robot = load_robot(model.spec.robot)
         self.worlds = {task.name: TokenWorld(task, robot, args.copies) for task in tasks}
@@ -153,6 +153,8 @@ class Grpo:
             UserError: a setting makes no sense.
         """
         _check(args)
+        if args.scale == "ray" and rank[1] > 1:  # each would wait for the CPUs that the others' workers hold, and the others for it
+            raise UserError(f"--grpo.scale ray is for one process, got {rank[1]}; leave torchrun out, or --grpo.scale ray")
         self.model, self.tasks, self.args, self.rank = model, list(tasks), args, rank
         self.objective = plain(args)
         self.rollouts = Rollouts(model, self.tasks, args)

@@ -13,7 +13,7 @@ from ros_rl.learning.objectives.frame import RolloutBatch, spread
 from ros_rl.policies.action_tokens import Ranges
 from ros_rl.policies.embedded_vla import EmbeddedConfig
 from ros_rl.policies.language import vocabulary
-from ros_rl.policies.vla import Parameters, VlaModel, spec_for
+from ros_rl.policies.vla import Parameters, VlaModel, relative_joints, spec_for
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.build import cameras_in
 from ros_rl.sim.tabletop import CAMERAS
@@ -54,12 +54,13 @@ def subject() -> tuple[VlaModel, list[Task]]:
     robot, tasks = load_robot(ROBOT), [load_task(name, ROBOT) for name in TASKS]
     cameras = cameras_in(robot, tasks[0].scene)
     spec = spec_for(robot, {name: (cameras[name].height, cameras[name].width) for name in CAMERAS}, TICKS, PERIOD)
-    relative = [name for name in robot.joint_names if robot.gripper is None or name != robot.gripper.joint]
     words = vocabulary({said for task in tasks for said in (task.instruction, *task.paraphrases)})
     state = Ranges(robot.measured_names, *(np.full(len(robot.measured_names), end) for end in (-3.0, 3.0)))
     action = Ranges(robot.joint_names, *(np.full(len(robot.joints), end) for end in (-0.1, 0.1)))
     torch.manual_seed(0)
-    return VlaModel.new(spec, Parameters(TICKS, PERIOD, relative, embedded=EmbeddedConfig(IMAGE, words=words)), state, action), tasks
+    return VlaModel.new(
+        spec, Parameters(TICKS, PERIOD, relative_joints(robot), embedded=EmbeddedConfig(IMAGE, words=words)), state, action
+    ), tasks
 
 
 def measure(model: VlaModel, tasks: Sequence[Task], args: GrpoArgs, progress: Callable[[], object] = lambda: None) -> dict[str, Any]:

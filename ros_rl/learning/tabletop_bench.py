@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Protocol
 
 from ros_rl.errors import unknown
 from ros_rl.hardware.guard import Guard, GuardedRobot
 from ros_rl.hardware.mujoco import MujocoRobot
+from ros_rl.learning import workers
 from ros_rl.learning.rollout import Step, run_episode
 from ros_rl.learning.token_rollout import Request, TokenWorld, run_requests
 from ros_rl.policies.actors import load_policy
@@ -52,7 +53,7 @@ class Player(Protocol):
         ...
 
 
-def players(robot: str = "arm", policy: str = "", copies: int = 32) -> Player:
+def player_for(robot: str = "arm", policy: str = "", copies: int = 32) -> Player:
     """Returns who plays a policy, by name, path or a server's address; empty: the one that each task names.
 
     A VLA is played `copies` episodes at once, as in training: on images of the moment in which it decides.
@@ -64,38 +65,50 @@ def players(robot: str = "arm", policy: str = "", copies: int = 32) -> Player:
     spec = load_robot(robot)
     if bundle is not None and bundle.actor == ACTOR:
         check_fits(bundle, spec)
-        return Together(spec, bundle, copies)
-    return Players(spec, bundle)
+        return BatchPlayer(spec, bundle, copies)
+    return SerialPlayer(spec, bundle)
 
 
-class Together:
+class BatchPlayer:
     """Plays a VLA in many simulations at once; see `Player`."""
 
     def __init__(self, spec: RobotSpec, bundle: Bundle, copies: int):
         """Reads the network."""
         self.spec, self.digest = spec, str(bundle.metrics.get("digest", ""))
         self._model, self._copies = VlaModel.from_bundle(bundle), copies
+        self._model.network.to(workers.device())
 
     def play_all(self, episodes: Sequence[tuple[Task, int]], progress: Callable[[int], object]) -> list[Played]:
-        """Plays tasks; those of one variant together."""
+        """Plays tasks; those that differ in their wording only together."""
         played: dict[int, Played] = {}
-        for name in dict.fromkeys(task.name for task, _ in episodes):
-            of_variant = [number for number, (task, _) in enumerate(episodes) if task.name == name]
-            with closing(TokenWorld(episodes[of_variant[0]][0], self.spec, min(self._copies, len(of_variant)))) as world:
-                requests = [
-                    Request(world.starts([seed])[0], task.instruction, (seed,)) for task, seed in map(episodes.__getitem__, of_variant)
-                ]
+        for task, numbers in _alike([task for task, _ in episodes]):
+            with closing(TokenWorld(task, self.spec, min(self._copies, len(numbers)))) as world:
+                seeds = [episodes[number][1] for number in numbers]
+                said = [episodes[number][0].instruction for number in numbers]
+                requests = [Request(start, text, (seed,)) for start, text, seed in zip(world.starts(seeds), said, seeds, strict=True)]
                 traces = run_requests(self._model, world, requests, self._model.settings.temperature)
-            for number, trace in zip(of_variant, traces, strict=True):
+            for number, trace in zip(numbers, traces, strict=True):
                 played[number] = Played(trace.success, trace.reason, round(trace.seconds / self.spec.period), trace.limited)
-            progress(len(of_variant))
+            progress(len(numbers))
         return [played[number] for number in range(len(episodes))]
 
     def close(self) -> None:
         """Nothing is open."""
 
 
-class Players:
+def _alike(tasks: Sequence[Task]) -> list[tuple[Task, list[int]]]:
+    """Returns the different tasks, without what is said, and the numbers of those that are each of them."""
+    found: list[tuple[Task, list[int]]] = []
+    for number, task in enumerate(tasks):
+        silent = replace(task, instruction="", paraphrases=())
+        numbers = next((numbers for known, numbers in found if known == silent), None)
+        if numbers is None:
+            found.append((silent, numbers := []))
+        numbers.append(number)
+    return found
+
+
+class SerialPlayer:
     """One simulation for each scene and one player for each policy, for the tasks of the suite in any order; see `Player`."""
 
     def __init__(self, spec: RobotSpec, bundle: Bundle | None = None):

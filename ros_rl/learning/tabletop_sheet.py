@@ -12,7 +12,7 @@ import numpy as np
 
 from ros_rl.errors import UserError
 from ros_rl.hardware.interface import Observation
-from ros_rl.learning.tabletop_bench import Players, episodes_of, rows_of
+from ros_rl.learning.tabletop_bench import SerialPlayer, episodes_of, rows_of
 from ros_rl.paths import write_atomically
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.build import SimModel, build
@@ -28,17 +28,17 @@ def sheet(families: list[str]) -> np.ndarray:
     Raises:
         UserError: there is no such task.
     """
-    players, tiles = Players(load_robot("arm")), []
+    player, tiles = SerialPlayer(load_robot("arm")), []
     renderers: dict[str, CameraRenderer[SimModel]] = {}
     for row in rows_of(["train", "long_horizon"], families):
         task, seed = episodes_of(row.items, 1)[0]
         seen: list[Observation] = []
-        players.play(task, seed, lambda step, seen=seen: _keep(step.observation, seen))  # type: ignore[misc]
+        player.play(task, seed, lambda step, seen=seen: _keep(step.observation, seen))  # type: ignore[misc]
         if task.scene not in renderers:
-            renderers[task.scene] = CameraRenderer(build(players.spec, task.scene))
+            renderers[task.scene] = CameraRenderer(build(player.spec, task.scene))
         ends = (pose_and_render(renderers[task.scene], "front", it.joint_position, it.privileged) for it in (seen[0], seen[-1]))
         tiles.append(_tile(f"{row.task}: {task.instruction}", *ends))
-    players.close()
+    player.close()
     blank = np.full_like(tiles[0], 255)
     tiles += [blank] * (-len(tiles) % _COLUMNS)
     return np.vstack([np.hstack(tiles[start : start + _COLUMNS]) for start in range(0, len(tiles), _COLUMNS)])

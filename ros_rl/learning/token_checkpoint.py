@@ -44,9 +44,18 @@ def write_training(
 
 
 def read_training(
-    path: Path, network: TokenNetwork, optimiser: torch.optim.Optimizer, what: Mapping[str, Any]
+    path: Path,
+    network: TokenNetwork,
+    optimiser: torch.optim.Optimizer,
+    what: Mapping[str, Any],
 ) -> tuple[dict[str, int], dict[str, torch.Tensor]]:
     """Puts a training that `write_training` wrote into a network and its optimiser.
+
+    Args:
+        path: the file.
+        network: gets the weights.
+        optimiser: gets its state.
+        what: the training has to be of.
 
     Returns:
         the counters, and the further weights.
@@ -59,7 +68,7 @@ def read_training(
             said = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
         theirs, counters = json.loads(said["what"]), json.loads(said["counters"])
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path}: damaged checkpoint ({error}); delete it to train from the start") from None
     for name, value in json.loads(json.dumps(dict(what))).items():
         if theirs.get(name) != value:

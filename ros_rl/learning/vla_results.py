@@ -6,7 +6,9 @@ The folder has a file for each stage and seed, <stage>_<seed>.json, such as bc_0
 """
 
 import json
+import math
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import numpy as np
 
 from ros_rl.errors import UserError
 from ros_rl.learning.command import run_command
+from ros_rl.learning.statistics import bootstrap_interval, interquartile_mean
 from ros_rl.learning.training import save_json
 from ros_rl.sim.tabletop import SPLITS
 
@@ -22,45 +25,84 @@ STAGES = ("bc", "grpo")
 
 
 def gather(folder: Path) -> dict[str, Any]:
-    """Returns success rates by split, task and stage, a number for each seed, and their means over tasks.
+    """Returns what was measured, by split, task and stage.
+
+    Returns:
+        `rows`: for each split and task the success rates of a stage, a number for each seed, and how often episodes `failed` for which
+        reason, all seeds together. `means`: of a split's tasks, for each seed. `summary`: of these the interquartile mean over the seeds,
+        and from two seeds on its 95 % bootstrap interval.
 
     Raises:
-        UserError: there are none, or stages and seeds were not measured alike.
+        UserError: there are no files or one is wrong, stages and seeds were not measured alike, or two files are of the same weights.
     """
     files = {stage: sorted(folder.glob(f"{stage}_*.json")) for stage in STAGES}
     seeds = {stage: [path.stem.removeprefix(f"{stage}_") for path in paths] for stage, paths in files.items()}
     first = seeds[STAGES[0]]
     if not first:
         raise UserError(f"{folder}: holds no {STAGES[0]}_<seed>.json; ros-rl bench tabletop --policy … --out writes them")
-    found: dict[tuple[str, str], dict[str, list[float]]] = {}
-    digests: dict[str, list[str]] = {}
-    episodes = set()
-    for stage, paths in files.items():
+    for stage in STAGES:
         if seeds[stage] != first:
             raise UserError(f"{folder}: has {stage} of the seeds {', '.join(seeds[stage])}, {STAGES[0]} of {', '.join(first)}")
-        for path in paths:
-            measured = _read(path)
-            episodes.add(measured["episodes"])
-            digests.setdefault(stage, []).append(measured.get("digest", ""))
-            for row in measured["rows"]:
-                found.setdefault((row["split"], row["task"]), {}).setdefault(stage, []).append(row["success_rate"])
-    rows = [{"split": split, "task": task, **of_stage} for (split, task), of_stage in found.items()]
-    for row in rows:
-        if any(len(row.get(stage, [])) != len(first) for stage in STAGES):
-            raise UserError(f"{folder}: '{row['task']}' in the split {row['split']} was not measured for every stage and seed")
+    measured = {stage: [_read(path) for path in paths] for stage, paths in files.items()}
+    episodes = {file["episodes"] for of_stage in measured.values() for file in of_stage}
     if len(episodes) > 1:
         raise UserError(f"{folder}: was measured with different numbers of episodes, {', '.join(map(str, sorted(episodes)))}")
-    return {"episodes": episodes.pop(), "seeds": first, "digests": digests, "rows": rows, "means": _means(rows)}
+    rows = _rows(measured, folder)
+    means = _means(rows)
+    summary = {split: {stage: _summary(values) for stage, values in of_split.items()} for split, of_split in means.items()}
+    digests = {stage: [file["digest"] for file in of_stage] for stage, of_stage in measured.items()}
+    twice = [name for name, count in Counter(name for names in digests.values() for name in names if name).items() if count > 1]
+    if twice:
+        those = [path.name for stage in STAGES for path, name in zip(files[stage], digests[stage], strict=True) if name == twice[0]]
+        raise UserError(f"{folder}: {' and '.join(those)} are of the same weights, {twice[0]}; measure each policy once")
+    return {"episodes": episodes.pop(), "seeds": first, "digests": digests, "rows": rows, "means": means, "summary": summary}
+
+
+def _rows(measured: dict[str, list[dict[str, Any]]], folder: Path) -> list[dict[str, Any]]:
+    """Returns for each split and task the rates of every stage, and the reasons of its failures with their counts."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for stage, of_stage in measured.items():
+        for row in (row for file in of_stage for row in file["rows"]):
+            key = (row["split"], row["task"])
+            entry = found.setdefault(key, {"split": key[0], "task": key[1], **{name: [] for name in STAGES}, "failed": {}})
+            entry[stage].append(row["success_rate"])
+            entry["failed"].setdefault(stage, Counter()).update(failure["reason"] for failure in row["failed"])
+    seeds = len(measured[STAGES[0]])
+    for row in found.values():
+        if any(len(row[stage]) != seeds for stage in STAGES):
+            raise UserError(f"{folder}: '{row['task']}' in the split {row['split']} was not measured for every stage and seed")
+        row["failed"] = {stage: dict(reasons.most_common()) for stage, reasons in row["failed"].items()}
+    return list(found.values())
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """Returns what a file holds: number of episodes, digest and rows."""
     try:
-        measured: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if not measured["rows"] or not all({"split", "task", "success_rate"} <= set(row) for row in measured["rows"]):
-            raise KeyError("rows")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        file = json.loads(path.read_text(encoding="utf-8"))
+        rows, episodes, digest = file["rows"], file["episodes"], file.get("digest", "")
+        if not (isinstance(rows, list) and rows and isinstance(episodes, int) and episodes > 0 and isinstance(digest, str)):
+            raise ValueError("rows, episodes or digest")
+        for row in rows:
+            _check(row)
+        keys = [(row["split"], row["task"]) for row in rows]
+        if len(set(keys)) < len(keys):
+            raise ValueError("a task of a split is there twice")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path}: holds no figures of ros-rl bench tabletop ({error})") from None
-    return measured
+    return {"episodes": episodes, "digest": digest, "rows": rows}
+
+
+def _check(row: dict[str, Any]) -> None:
+    """Refuses a row that `ros-rl bench tabletop` would not write."""
+    rate, named = row["success_rate"], f"'{row['task']}' in the split '{row['split']}'"
+    if not isinstance(row["task"], str):
+        raise ValueError(f"task {named} has no name")
+    if row["split"] not in SPLITS:
+        raise ValueError(f"{named}: there is no such split")
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not math.isfinite(rate) or not 0 <= rate <= 1:
+        raise ValueError(f"{named}: success_rate must be from 0 to 1, got {rate!r}")
+    if not all(isinstance(failure["reason"], str) for failure in row["failed"]):
+        raise ValueError(f"{named}: a failure has no reason")
 
 
 def _means(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
@@ -72,14 +114,25 @@ def _means(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
     return means
 
 
+def _summary(values: Sequence[float]) -> dict[str, Any]:
+    """Returns the interquartile mean of a number for each seed; with two or more also its interval."""
+    mean = {"iqm": round(float(interquartile_mean(np.array(values))), 4)}
+    return mean if len(values) < 2 else mean | {"interval": [round(end, 4) for end in bootstrap_interval(np.array(values))]}
+
+
 def markdown(result: dict[str, Any]) -> str:
-    """Returns a table: a line for each task, a column for each split, per cent before and after, as means over the seeds."""
+    """Returns a table: a line for each task, a column for each split, per cent before and after, as means over the seeds.
+
+    The line over all tasks has the interquartile mean over the seeds, and of several seeds its 95 % bootstrap interval.
+    """
     splits = list(result["means"])
     lines = ["| task | " + " | ".join(split.replace("_", " ") for split in splits) + " |", "|---" * (len(splits) + 1) + "|"]
     for task in sorted({row["task"] for row in result["rows"]}):
         of_task = {row["split"]: row for row in result["rows"] if row["task"] == task}
         lines.append(f"| `{task}` | " + " | ".join(_cell(of_task.get(split)) for split in splits) + " |")
-    lines.append("| mean | " + " | ".join(_cell(result["means"][split]) for split in splits) + " |")
+    name = "mean [95 % interval]" if len(result["seeds"]) > 1 else "mean"
+    summaries = (" → ".join(_shown(result["summary"][split][stage]) for stage in STAGES) for split in splits)
+    lines.append(f"| {name} | " + " | ".join(summaries) + " |")
     for stage in STAGES:
         cells = [", ".join(f"{100 * value:.0f}" for value in result["means"][split][stage]) for split in splits]
         lines.append(f"| {stage}, seed by seed | " + " | ".join(cells) + " |")
@@ -88,6 +141,11 @@ def markdown(result: dict[str, Any]) -> str:
 
 def _cell(of_stage: dict[str, Any] | None) -> str:
     return "–" if of_stage is None else " → ".join(f"{100 * np.mean(of_stage[stage]):.0f}" for stage in STAGES)
+
+
+def _shown(summary: dict[str, Any]) -> str:
+    shown = f"{100 * summary['iqm']:.0f}"
+    return shown if "interval" not in summary else shown + " [{:.0f}, {:.0f}]".format(*(100 * end for end in summary["interval"]))
 
 
 def main(words: list[str]) -> int:

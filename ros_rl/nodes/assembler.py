@@ -132,7 +132,7 @@ class ObservationAssembler:
         images, image_stamps = {}, {}
         for name, camera in self._cameras.items():
             frame = self._images.get(name)
-            if frame is None or not self._usable(frame, camera, joints.stamp):
+            if not self._usable(frame, camera, joints.stamp) or frame is None:
                 return
             images[name], image_stamps[name] = frame.fields["image"], frame.stamp
         fields: dict[str, Any] = {}
@@ -150,11 +150,14 @@ class ObservationAssembler:
             self._node.say(source, f"silent for {now - heard:.3f} s" if gone else None)
         return not gone
 
-    def _usable(self, frame: _Part, camera: Camera, now: float) -> bool:
-        """Whether a frame is the one due in lock-step, or else fresh enough."""
+    def _usable(self, frame: _Part | None, camera: Camera, now: float) -> bool:
+        """Whether there is a frame, the one due in lock-step, or else one fresh enough."""
         if self._lockstep:
-            return camera.frame_index(frame.stamp) == camera.frame_index(now)
+            return frame is not None and camera.frame_index(frame.stamp) == camera.frame_index(now)
+        last = self._began if frame is None else frame.stamp
         # An image from the future is no fresher: it comes from a clock that is not the robot's.
-        fresh = abs(now - frame.stamp) <= max(_STALE_FRAMES / camera.rate, _SHORTEST_STALE)
-        self._node.say(f"camera {camera.name}", None if fresh else f"stale, the last image is {now - frame.stamp:.2f} s old")
-        return fresh
+        late = abs(now - last) > max(_STALE_FRAMES / camera.rate, _SHORTEST_STALE)
+        topic = f"camera/{camera.name}/image_raw"
+        trouble = f"waits for {topic}, no image has come" if frame is None else f"stale, the last image is {now - last:.2f} s old"
+        self._node.say(f"camera {camera.name}", trouble if late else None)
+        return frame is not None and not late

@@ -109,7 +109,7 @@ AUTOSTART = Parameter("autostart", True, "Configure and activate the node when i
 CAMERAS = Parameter(
     "cameras",
     [""],
-    "Cameras to use; empty: none, but in a bring-up those that a policy reads in simulation, and all of robot and scene for a dataset.",
+    "Cameras to use; empty: none, but in a bring-up those that the policy reads in simulation, and all of robot and scene for a dataset.",
 )
 CONTROL_RATE = Parameter("control_rate", 0.0, "Control loop rate; 0: the robot's own.", "Hz", minimum=0.0, maximum=2000.0)
 CONTROLLER = Parameter("controller", "", "Name of the ros2_control controller that takes the commands; empty: by command interface.")
@@ -131,7 +131,9 @@ SERVO_BUS = (
     ),
     Parameter("release_torque", False, "Switch the torque off when the node lets go of the arm, which may then drop; else it holds."),
 )
-SCENE = Parameter("scene", "floor", "World of the simulation when there is no task.")
+SCENE = Parameter(
+    "scene", "floor", "World of the simulation when there is no task; in a bring-up with a policy of its own, by default that of its tasks."
+)
 
 HARDWARE_NODE = (
     ROBOT,

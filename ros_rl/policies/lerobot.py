@@ -47,14 +47,19 @@ class LeRobotPolicy:
         """Loads the policy.
 
         Raises:
-            UserError: the package is not installed; or the folder holds no policy that it can load, or one for another number of joints,
-                one that reads several observations while the bundle has chunks, or one that cannot read what the bundle names.
+            UserError: the package is not installed; the bundle stacks observations; or the folder holds no policy that it can load, or
+                one for another number of joints, one that reads several observations while the bundle has chunks, or one that cannot
+                read what the bundle names.
         """
         settings = parameters(bundle, Parameters)
         self.spec = bundle.spec
         self._name = bundle.name
         self._cameras = settings.cameras
         self._lower, self._upper = robot.command_limits
+        if stacked := [key.name for key in self.spec.observation if key.history > 1]:
+            raise UserError(
+                f"bundle '{bundle.name}': its history of '{stacked[0]}' must be 1, a policy of LeRobot keeps what it saw itself"
+            )
         self._observations = ObservationBuilder(self.spec)
         self._policy, self._before, self._after = _load(Path(settings.folder).expanduser(), settings.device)
         width = self._policy.config.output_features["action"].shape[0]

@@ -253,6 +253,11 @@ def spec_for(robot: RobotSpec, cameras: Mapping[str, tuple[int, int]], ticks: in
     return PolicySpec(robot.name, robot.joint_names, tuple(keys), robot.control_rate, ticks * round(rows), "position")
 
 
+def relative_joints(robot: RobotSpec) -> list[str]:
+    """Returns the joints whose waypoints are offsets: all but the gripper's."""
+    return [name for name in robot.joint_names if robot.gripper is None or name != robot.gripper.joint]
+
+
 def with_temperature(model: VlaModel, temperature: float) -> VlaModel:
     """Returns the model, to be played at another temperature; the network is the same one."""
     return replace(model, settings=replace(model.settings, temperature=temperature))

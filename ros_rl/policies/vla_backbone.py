@@ -18,6 +18,7 @@ from torch import nn
 from ros_rl.config import STRICT, Count
 from ros_rl.errors import UserError
 from ros_rl.policies.action_tokens import BINS
+from ros_rl.policies.extras import check_packages
 from ros_rl.policies.token_network import Decoding, Inputs, TokenNetwork
 
 _NEEDED = ("config.json", "tokenizer.json", "preprocessor_config.json")
@@ -106,8 +107,9 @@ class BackboneVla(TokenNetwork):
             ticks, joints: of a chunk.
 
         Raises:
-            UserError: the folder holds no such model, or not all of it.
+            UserError: the folder holds no such model, or not all of it; or a package that it needs is not installed.
         """
+        check_packages(("transformers", *["peft"] * bool(config.lora)), "a VLA")
         base, tokenizer, images, family = load_backbone(Path(config.folder))
         width = base.get_input_embeddings().embedding_dim
         super().__init__(ticks, joints, config.decoding, width, config.image)

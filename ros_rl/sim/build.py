@@ -4,7 +4,7 @@ import logging
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -149,7 +149,7 @@ def build(spec: RobotSpec, scene: str | Path, terrain: Terrain | None = None) ->
 
 
 def cameras_in(spec: RobotSpec, scene: str | Path) -> dict[str, Camera]:
-    """Returns the cameras of a robot in a world by name, the robot's first; nothing is compiled.
+    """Returns the cameras of a robot in a world by name, the robot's first; nothing is compiled. One that follows it is optional.
 
     Raises:
         UserError: there is no such world, or it cannot be read.
@@ -157,6 +157,8 @@ def cameras_in(spec: RobotSpec, scene: str | Path) -> dict[str, Camera]:
     quieten_mujoco()
     world = _read_mjcf(paths.find("scene", SCENE_FILES, scene))
     external = [_external(camera) for camera in world.cameras]
+    if spec.floating_base:
+        external.append(replace(_external(mujoco.MjSpec().worldbody.add_camera(name=FOLLOW_CAMERA, **_FOLLOW_VIEW)), optional=True))
     return {camera.name: camera for camera in (*spec.cameras, *external)}
 
 

@@ -16,7 +16,8 @@ from ros_rl.sim.camera import CameraRenderer, pose_and_render
 _GREEN, _RED, _WHITE, _DARK = (120, 220, 120), (235, 110, 100), (240, 240, 240), (30, 30, 34)
 _BAND = 34  # px, height of a caption
 _SHEET_COLUMNS = 5
-_LEAST_HEIGHT, _MOST_WIDTH = 360, 640  # px, of a film by a camera whose images are smaller
+_LEAST_HEIGHT = 360  # px, of a film by a camera whose images are smaller
+_FRAME_HEIGHT, _FRAME_WIDTH = 480, 640  # px, of MuJoCo's framebuffer, where no camera asks for a larger one
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +51,7 @@ class Film:
         self._renderer = CameraRenderer(model)
         self._camera = camera
         size = model.cameras[camera]
-        self._enlarged = max(1, min(-(-_LEAST_HEIGHT // size.height), _MOST_WIDTH // size.width))
+        self._enlarged = max(1, min(-(-_LEAST_HEIGHT // size.height), _FRAME_HEIGHT // size.height, _FRAME_WIDTH // size.width))
         self._height, self._width = self._enlarged * size.height, self._enlarged * size.width
 
     def write_video(self, path: Path, takes: Sequence[Take], rate: int, progress: Callable[[], None] = lambda: None) -> None:

@@ -39,7 +39,7 @@ def test_an_episode_in_lockstep_is_judged_and_filmed(tmp_path):
     ("words", "message"),
     [
         (["--robot", "cartpol"], "unknown robot 'cartpol', did you mean 'cartpole'?"),
-        (["--episodes", "-1"], "--episodes and --seed are whole numbers from 0 on, got -1 and 0"),
+        (["--episodes", "-1"], "--episodes and --seed are whole numbers from 0 on, got -1 and 5000000"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(tmp_path, capsys, words, message):

@@ -19,7 +19,7 @@ def test_the_node_gets_the_robot_and_the_namespace_of_the_bring_up():
     ("words", "problem"),
     [
         (["mouse", "arm"], "unknown device 'mouse' (known: browser, joy, keyboard, leader, scripted, twist)"),
-        (["joy"], "name the bring-up that runs after the device: one of cartpole, arm, quadruped, quadrotor"),
+        (["joy"], "name the bring-up that runs after the device: one of cartpole, arm, tabletop, quadruped, quadrotor"),
         (["joy", "robot:=arm"], "name the bring-up that runs after the device"),
         (["joy", "leg"], "unknown bring-up 'leg'"),
         (["joy", "arm", "teleop:=joy"], "teleop:= is for 'ros-rl up'"),

@@ -14,7 +14,7 @@ from ros_rl.cli import main as cli
         (["cartpole", "mod:=robot"], "unknown argument 'mod', did you mean 'mode'?"),
         (["cartpole", "lockstpe:=true"], "unknown argument 'lockstpe', did you mean 'lockstep'?"),
         (["cartpol"], "unknown bring-up 'cartpol', did you mean 'cartpole'?"),
-        (["robot:=arm"], "name the bring-up first: one of cartpole, arm, quadruped, quadrotor"),
+        (["robot:=arm"], "name the bring-up first: one of cartpole, arm, tabletop, quadruped, quadrotor"),
         (["cartpole", "lockstep=true"], "'lockstep=true'"),
         (["cartpole", "lockstep:=yes"], "lockstep must be true or false, got 'yes'"),
         (["cartpole", "rate_factor:=0"], "rate_factor must be a number from 0.01 to 100, got 0"),

@@ -20,6 +20,14 @@ def test_the_cameras_of_robot_and_scene_are_those_that_the_simulation_renders():
     assert recorded_cameras(spec, "tabletop", []) == []
 
 
+def test_the_camera_that_follows_a_floating_base_is_recorded_where_it_is_named():
+    spec = load_robot("quadruped")
+    (follow,) = recorded_cameras(spec, "floor", ["follow"])
+    rendered = build(spec, "floor").cameras["follow"]
+    assert (follow.width, follow.height, follow.fovy, follow.rate) == (rendered.width, rendered.height, rendered.fovy, rendered.rate)
+    assert "follow" not in [camera.name for camera in recorded_cameras(spec, "floor")]
+
+
 def test_a_camera_of_another_size_keeps_it(tmp_path):
     scene = tmp_path / "small.xml"
     scene.write_text('<mujoco><worldbody><frame name="robot"/><camera name="top" resolution="64 48"/></worldbody></mujoco>')

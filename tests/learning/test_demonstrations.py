@@ -1,3 +1,4 @@
+import json
 from contextlib import closing
 from dataclasses import replace
 
@@ -159,6 +160,18 @@ def test_a_folder_that_does_not_say_what_it_holds_is_refused(tmp_path):
     (tmp_path / "source.json").write_text('{"robot": "arm"}')
     with pytest.raises(UserError, match=r"source.json: is damaged"):
         Source.of(tmp_path)
+
+
+def test_a_folder_of_before_there_was_noise_has_none(tmp_path):
+    source = Source("arm", {"front": (32, 32)}, SAMPLING)
+    source.mark(tmp_path)
+    said = json.loads((tmp_path / "source.json").read_text())
+    del said["noise"]
+    (tmp_path / "source.json").write_text(json.dumps(said))
+    assert Source.of(tmp_path) == source
+    source.mark(tmp_path)
+    with pytest.raises(UserError, match=r"with noise 0.0, not 0.05"):
+        replace(source, noise=0.05).mark(tmp_path)
 
 
 def test_images_shrink_by_the_mean_over_areas():

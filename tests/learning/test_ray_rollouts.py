@@ -22,6 +22,14 @@ def sent(value):
     return pickle.loads(pickle.dumps(value))
 
 
+class RayError(Exception):
+    """What Ray raises."""
+
+
+class RayTaskError(RayError):
+    """What Ray raises for an error in a worker's own code."""
+
+
 class StandIn(ModuleType):
     """What of Ray is used, on a cluster of three CPUs: all that passes between processes is copied, and calls wait until they are got."""
 
@@ -29,6 +37,8 @@ class StandIn(ModuleType):
         super().__init__("ray")
         self.__spec__ = SimpleNamespace(name="ray")
         self.started, self.alive, self.asked = False, [], []
+        self.free, self.stuck = 3.0, 0
+        self.exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
 
     def is_initialized(self):
         return self.started
@@ -37,7 +47,14 @@ class StandIn(ModuleType):
         self.started = True
 
     def cluster_resources(self):
-        return {"CPU": 3.0}
+        return {"CPU": 4.0}
+
+    def available_resources(self):  # what has none of something does not name it
+        return {"CPU": self.free} if self.free else {}
+
+    def wait(self, promises, num_returns, timeout):
+        assert num_returns == len(promises) and timeout > 10
+        return promises[self.stuck :], promises[: self.stuck]
 
     def remote(self, num_cpus):
         def actor(cls):
@@ -51,7 +68,7 @@ class StandIn(ModuleType):
             arguments = sent((weights(), task, requests, temperature))
             return lambda: worker.run(*arguments)
 
-        self.alive.append(SimpleNamespace(run=SimpleNamespace(remote=run)))
+        self.alive.append(SimpleNamespace(run=SimpleNamespace(remote=run), ready=SimpleNamespace(remote=lambda: worker.ready)))
         return self.alive[-1]
 
     def put(self, value):
@@ -107,7 +124,56 @@ def test_an_iteration_on_ray_is_that_of_this_process(tmp_path, monkeypatch, clus
     assert not cluster.alive
 
 
+def test_workers_take_the_free_cpus_and_say_when_there_is_none(tmp_path, monkeypatch, cluster):
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+    task = make_task(tmp_path)
+    cluster.free = 2.0
+    pool = ray_rollouts.Pool(make_model(), [task], 4)
+    assert len(cluster.alive) == 2
+    pool.close()
+    cluster.stuck = 1
+    with pytest.raises(UserError, match="1 of 2 workers on Ray did not start within 180 s; something else may have taken their CPUs"):
+        ray_rollouts.Pool(make_model(), [task], 4)
+    assert not cluster.alive
+    cluster.free = 0.0
+    with pytest.raises(UserError, match="no CPU of the Ray cluster is free, of 4; wait for what runs there"):
+        ray_rollouts.Pool(make_model(), [task], 4)
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "message"),
+    [
+        (
+            RayError("The actor died unexpectedly.\n\tclass_name: Worker\n"),
+            ConnectionError,
+            r"^a worker on Ray is lost \(The actor died unexp.*",
+        ),
+        (RayTaskError("KeyError: 'turn'"), RayTaskError, "KeyError"),
+    ],
+)
+def test_a_lost_worker_is_said_in_one_line(tmp_path, monkeypatch, cluster, error, raised, message):
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+    learner = Grpo(make_model(), [make_task(tmp_path)], replace(ARGS, scale="ray"))
+
+    def fail(promises):
+        raise error
+
+    monkeypatch.setattr(cluster, "get", fail)
+    with pytest.raises(raised, match=message) as caught:
+        learner.sample()
+    assert "\n" not in str(caught.value)
+    learner.rollouts.close()
+
+
+def test_several_learners_do_not_share_a_cluster(tmp_path, cluster):
+    """Each would wait for the CPUs that the others have, and the others for it."""
+    with pytest.raises(UserError, match=r"--grpo.scale ray is for one process, got 2"):
+        Grpo(make_model(), [make_task(tmp_path)], replace(ARGS, scale="ray"), (1, 2))
+    assert not cluster.started
+
+
 def test_without_the_package_it_says_what_to_install(monkeypatch):
+    model = make_model()
     monkeypatch.setattr(ray_rollouts.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="run: pip install ray"):
-        ray_rollouts.Pool(make_model(), [], 4)
+        ray_rollouts.Pool(model, [], 4)

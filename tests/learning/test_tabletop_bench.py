@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ros_rl.errors import UserError
-from ros_rl.learning.tabletop_bench import Players, Together, episodes_of, markdown, measure, players, rows_of
+from ros_rl.learning.tabletop_bench import BatchPlayer, SerialPlayer, episodes_of, markdown, measure, player_for, rows_of
 from ros_rl.policies.action_tokens import Ranges
 from ros_rl.policies.bundle import load_bundle, save_bundle
 from ros_rl.policies.embedded_vla import EmbeddedConfig
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def experts():
-    experts = Players(load_robot("arm"))
+    experts = SerialPlayer(load_robot("arm"))
     yield experts
     experts.close()
 
@@ -84,7 +84,7 @@ def bundle(tmp_path_factory):
 
 
 def test_the_cameras_that_a_policy_reads_take_images_in_every_split(bundle):
-    one, seen = Players(load_robot("arm"), load_bundle(bundle)), []
+    one, seen = SerialPlayer(load_robot("arm"), load_bundle(bundle)), []
     for row in rows_of(list(SPLITS), ["press_button", "press_two_buttons"]):
         task, seed = episodes_of(row.items, 1)[0]
         played = one.play(replace(task, time_limit=0.3), seed, lambda step: seen.append(step.observation.images))
@@ -96,14 +96,16 @@ def test_the_cameras_that_a_policy_reads_take_images_in_every_split(bundle):
 
 def test_a_vla_does_the_same_many_at_once_as_alone_behind_the_guard(bundle):
     """Its chunks of 0.2 s are whole numbers of frames, so that the images are those of the same moments."""
-    alone, together = Players(load_robot("arm"), load_bundle(bundle)), players(policy=str(bundle), copies=2)
-    assert isinstance(together, Together) and together.digest == "d"
+    alone, together = SerialPlayer(load_robot("arm"), load_bundle(bundle)), player_for(policy=str(bundle), copies=2)
+    assert isinstance(together, BatchPlayer) and together.digest == "d"
     episodes = [episode for row in rows_of(["train"], ["press_button", "put_in_bowl"]) for episode in episodes_of(row.items, 4)]
     short = [(replace(task, time_limit=0.9), seed) for task, seed in episodes]
+    task, seed = episodes_of(rows_of(["unseen_positions"], ["press_button"])[0].items, 1)[0]
+    short.insert(1, (replace(task, time_limit=0.5), seed))  # of the same name, with other starts and another limit
     told: list[int] = []
     found = together.play_all(short, told.append)
     assert found == alone.play_all(short, lambda count: None)
-    assert sum(told) == 8 and {one.steps for one in found} == {180}
+    assert sum(told) == 9 and [one.steps for one in found] == [180, 100, *[180] * 7]
     assert {one.limited for one in found} != {0}
     together.close()
     alone.close()

@@ -12,7 +12,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def write(folder, stage, seed, rates, episodes=50):
-    rows = [{"split": split, "task": task, "success_rate": rate, "failed": []} for (split, task), rate in rates.items()]
+    failed = [{"task": "slide:left", "instruction": "slide", "seed": 3, "reason": reason} for reason in ("time limit of 15 s", "it fell")]
+    rows = [{"split": split, "task": task, "success_rate": rate, "failed": failed} for (split, task), rate in rates.items()]
     (folder / f"{stage}_{seed}.json").write_text(json.dumps({"episodes": episodes, "digest": f"{stage}{seed}", "rows": rows}))
 
 
@@ -28,16 +29,81 @@ def test_rates_are_gathered_by_task_and_stage_and_averaged(folder):
     result = gather(folder)
     assert (result["episodes"], result["seeds"]) == (50, ["0", "1"])
     assert result["means"]["train"] == {"bc": [0.3, 0.4], "grpo": [0.6, 0.7]}
+    assert result["summary"]["train"]["bc"] == {"iqm": 0.35, "interval": [0.3, 0.4]}
+    assert result["rows"][0]["failed"] == {stage: {"time limit of 15 s": 2, "it fell": 2} for stage in ("bc", "grpo")}
     assert result["digests"] == {"bc": ["bc0", "bc1"], "grpo": ["grpo0", "grpo1"]}
     assert markdown(result).splitlines() == [
         "| task | train | unseen positions |",
         "|---|---|---|",
         "| `lift` | 10 → 50 | – |",
         "| `slide` | 60 → 80 | 20 → 30 |",
-        "| mean | 35 → 65 | 20 → 30 |",
+        "| mean [95 % interval] | 35 [30, 40] → 65 [60, 70] | 20 [20, 20] → 30 [30, 30] |",
         "| bc, seed by seed | 30, 40 | 20, 20 |",
         "| grpo, seed by seed | 60, 70 | 30, 30 |",
     ]
+
+
+def test_of_four_seeds_the_middle_two_count_and_one_has_no_interval(tmp_path):
+    write(tmp_path, "bc", "0", {("train", "slide"): 0.1})
+    write(tmp_path, "grpo", "0", {("train", "slide"): 0.4})
+    assert "| mean | 10 → 40 |" in markdown(gather(tmp_path)).splitlines()
+    for seed, rate in enumerate((0.2, 0.3, 1.0), 1):
+        write(tmp_path, "bc", seed, {("train", "slide"): rate})
+        write(tmp_path, "grpo", seed, {("train", "slide"): 0.4})
+    result = gather(tmp_path)
+    assert result["summary"]["train"]["bc"]["iqm"] == 0.25 and result["summary"]["train"]["grpo"] == {"iqm": 0.4, "interval": [0.4, 0.4]}
+    low, high = result["summary"]["train"]["bc"]["interval"]
+    assert 0.1 <= low < 0.25 < high <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"episodes": None}, "rows, episodes or digest"),
+        ({"episodes": "50"}, "rows, episodes or digest"),
+        ({"episodes": 0}, "rows, episodes or digest"),
+        ({"digest": 7}, "rows, episodes or digest"),
+        ({"rows": {}}, "rows, episodes or digest"),
+        ({"rows": [3]}, "not subscriptable"),
+        ({"success_rate": None}, "'slide' in the split 'train': success_rate must be from 0 to 1, got None"),
+        ({"success_rate": "0.5"}, "success_rate must be from 0 to 1, got '0.5'"),
+        ({"success_rate": float("nan")}, "success_rate must be from 0 to 1, got nan"),
+        ({"success_rate": 1.2}, "success_rate must be from 0 to 1, got 1.2"),
+        ({"split": "trian"}, "'slide' in the split 'trian': there is no such split"),
+        ({"failed": [{"seed": 3}]}, "reason"),
+        ({"failed": [{"reason": None}]}, "a failure has no reason"),
+        ({"failed": 3}, "not iterable"),
+        ({"task": 3}, "has no name"),
+    ],
+)
+def test_a_file_that_the_bench_would_not_write_is_refused(folder, capsys, change, message):
+    path = folder / "bc_0.json"
+    file = json.loads(path.read_text())
+    part = file if set(change) & set(file) else file["rows"][0]
+    part.update(change)
+    path.write_text(json.dumps(file))
+    assert main([str(folder), str(folder / "out.json")]) == 2
+    said = capsys.readouterr().err
+    assert f"{path}: holds no figures of ros-rl bench tabletop" in said and message in said and said.count("\n") == 1
+    assert not (folder / "out.json").exists()
+
+
+def test_a_file_without_the_number_of_episodes_or_with_a_row_twice_is_refused(folder):
+    path = folder / "bc_0.json"
+    file = json.loads(path.read_text())
+    path.write_text(json.dumps({**file, "rows": [*file["rows"], file["rows"][0]]}))
+    with pytest.raises(UserError, match="a task of a split is there twice"):
+        gather(folder)
+    del file["episodes"]
+    path.write_text(json.dumps(file))
+    with pytest.raises(UserError, match="'episodes'"):
+        gather(folder)
+
+
+def test_a_policy_that_was_measured_twice_is_no_second_seed(folder):
+    (folder / "grpo_1.json").write_text((folder / "grpo_0.json").read_text())
+    with pytest.raises(UserError, match=r"grpo_0.json and grpo_1.json are of the same weights, grpo0; measure each policy once"):
+        gather(folder)
 
 
 def test_what_was_not_measured_alike_is_refused(folder, tmp_path, capsys):

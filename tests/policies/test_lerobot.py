@@ -1,6 +1,7 @@
 """With a stand-in for the package `lerobot` that has the functions which the adapter calls."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -113,6 +114,13 @@ def test_a_policy_that_reads_several_observations_is_asked_for_one_action_at_a_t
     chunk = policy.act(Observation(1.5, ROBOT.home, zero, zero, images={"front": np.zeros((4, 6, 3), np.uint8)}))
     assert chunk.values.shape == (1, 8)
     np.testing.assert_allclose(chunk.values[0], np.clip(ROBOT.home[:8] + 0.25, ROBOT.lower, ROBOT.upper), atol=1e-6)
+
+
+def test_a_bundle_that_stacks_observations_is_refused(folder, package):
+    bundle = make_bundle(folder)
+    keys = (replace(bundle.spec.observation[0], history=2), *bundle.spec.observation[1:])
+    with pytest.raises(UserError, match="bundle 'theirs': its history of 'joint_position' must be 1, a policy of LeRobot keeps"):
+        load_policy(replace(bundle, spec=replace(bundle.spec, observation=keys)), ROBOT)
 
 
 def test_what_is_no_policy_or_another_robots_is_refused(folder, package):

@@ -44,6 +44,26 @@ def test_a_bundle_acts_as_the_model_that_it_was_written_of(family, tmp_path):
     assert chunks[0].shape == (model.spec.chunk, 8) == (40, 8)
 
 
+def test_it_has_answered_once_before_the_robot_asks(tmp_path, monkeypatch):
+    """The first answer takes seconds, in which a robot would wait."""
+    asked = []
+
+    class Watched(type(make_model().network)):
+        def decode(self, inputs, *rest):
+            asked.append((tuple(inputs.images.shape), tuple(inputs.state.shape)))
+            return super().decode(inputs, *rest)
+
+    model = make_model(temperature=1.0)
+    model.network.__class__ = Watched
+    policy = VlaPolicy(load_bundle(save(model, tmp_path / "vla")), ROBOT, model)
+    assert asked == [((1, 1, 32, 32, 3), (1, len(ROBOT.measured_names)))]
+    chunks = []
+    for _ in range(2):
+        policy.reset(3, "turn left")
+        chunks.append(policy.act(make_observation()).values)
+    assert np.array_equal(*chunks) and len(asked) == 3, "what it was asked at first changes nothing"
+
+
 def test_the_same_seed_gives_the_same_chunks_and_another_one_others(tmp_path):
     policy = load_policy(save(make_model(temperature=1.0), tmp_path / "vla"), ROBOT)
     values = []

@@ -64,6 +64,25 @@ def test_while_a_camera_stands_still_observations_are_withheld_and_it_recovers_b
     ros.until(lambda: status("assembler").message == "inactive", "for the problem to be over")
 
 
+def test_a_camera_that_never_sends_is_named_once_its_first_image_is_late(ros, robot):
+    node, observations, measure, take = robot(lockstep=False)
+    said = []
+    node.say = lambda topic, problem: said.append(problem) if topic == "camera wrist" else None
+    for number, stamp in enumerate((7.0, 7.1, 7.5), 1):
+        measure(stamp)
+        ros.until(lambda number=number: len(said) == number)
+    problem = "waits for camera/wrist/image_raw, no image has come"
+    assert said == [None, None, problem]
+    take(7.5, 3)
+
+    def observed():
+        measure(7.52)
+        return bool(observations)
+
+    ros.until(observed, "for an observation once the camera sends")
+    assert said[-1] is None
+
+
 def test_in_lockstep_an_observation_waits_for_the_image_that_is_due(ros, robot):
     _, observations, measure, take = robot(lockstep=True)
     measure(0.0)

@@ -39,6 +39,15 @@ def test_a_difference_in_the_last_bit_or_a_missing_step_shows():
     assert largest_difference(one, Trajectory(one.stamps[:1], one.positions[:1], one.commands[:1])) == float("inf")
 
 
+def test_the_tabletop_is_compared_with_its_own_policy_and_the_images_that_it_reads():
+    described = lockstep_graph("tabletop", "press_button:green", 3, False, "sim")
+    nodes = {node.executable: node.parameters for node in described.nodes}
+    assert (nodes["policy_node"]["policy"], nodes["hardware_node"]["cameras"]) == ("tabletop_vla", ["front", "hand"])
+    spec = load_robot("arm")
+    seeing, other = (in_process(spec, "press_button:green", 3, 10, policy) for policy in ("tabletop_vla", ""))
+    assert largest_difference(seeing, other) > 0.0, "the task's own policy is the expert"
+
+
 @pytest.mark.parametrize(("mode", "first"), [("sim", []), ("robot", ["sim_robot_node"])])
 def test_the_parity_graph_has_no_task_node_and_its_policy_waits(mode, first):
     described = lockstep_graph("arm", "arm_circle", 3, False, mode)

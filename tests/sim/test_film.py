@@ -33,6 +33,17 @@ def film(tmp_path_factory):
     film.close()
 
 
+@pytest.mark.parametrize(("width", "height"), [(200, 300), (300, 350), (700, 100), (128, 128)])
+def test_a_camera_of_any_size_is_filmed(tmp_path, width, height):
+    """Enlarged to at most what MuJoCo's framebuffer holds, 640 × 480."""
+    (tmp_path / "scene.xml").write_text(SCENE.replace("160 96", f"{width} {height}"))
+    film = Film(build(load_robot("cartpole"), tmp_path / "scene.xml"), "small")
+    film.write_video(tmp_path / "video.mp4", [take("a", [0.0])], 10)
+    film.close()
+    times = 3 if width == 128 else 1
+    assert [picture.shape for picture in frames(tmp_path / "video.mp4")] == [(times * height, times * width, 3)]
+
+
 def take(caption: str, angles: list[float], success: bool | None = None) -> Take:
     return Take(caption, [Moment(0.1 * index, np.array([0.0, angle]), {}) for index, angle in enumerate(angles)], success)
 

@@ -67,7 +67,7 @@ def read_training(
         with safe_open(path, framework="pt") as file:
             said = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
-        theirs, counters = json.loads(said["what"]), json.loads(said["counters"])
+        theirs, counters = dict(json.loads(said["what"])), json.loads(said["counters"])
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path}: damaged checkpoint ({error}); delete it to train from the start") from None
     for name, value in json.loads(json.dumps(dict(what))).items():

@@ -130,6 +130,64 @@ def test_a_stopped_training_goes_on_as_if_it_had_not_been(data, tmp_path):
         rest.load(tmp_path / "c.safetensors")
 
 
+@pytest.mark.filterwarnings("ignore:.*hardly moves")
+def test_a_checkpoint_that_says_nothing_of_use_is_refused(data, tmp_path):
+    path = tmp_path / "c.safetensors"
+    for damaged in ('{"what": "[]"}', '{"what": "3", "counters": "{}"}'):
+        path.write_bytes(save({}, json.loads(damaged)))
+        with pytest.raises(UserError, match="damaged checkpoint"):
+            Cloner(make(data), data, ARGS).load(path)
+
+
+def test_the_loss_without_smoothing_is_the_likelihood_and_with_it_neighbours_are_nearly_right():
+    logits, tokens = torch.randn(2, 5, 256), torch.tensor([[0, 3, 255, 100, 7], [9, 9, 9, 9, 9]])
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+    torch.testing.assert_close(cloning_loss(logits, tokens, 0.0), expected)
+    near, far = torch.full((2, 256), -9.0), torch.full((2, 256), -9.0)
+    near[:, 101], far[:, 140] = 9.0, 9.0
+    target = torch.tensor([100, 100])
+    assert cloning_loss(near, target, 1.0) < cloning_loss(far, target, 1.0) - 1
+    assert cloning_loss(near, target, 0.0) == pytest.approx(float(cloning_loss(far, target, 0.0)))
+
+
+def test_the_learning_rate_rises_and_falls():
+    values = [schedule(step, 100) for step in range(100)]
+    assert values[0] == pytest.approx(0.2) and max(values) == 1.0 and values[-1] < 0.012
+    assert np.argmax(values) == 4 or values[5] == 1.0
+
+
+def test_ranges_come_from_the_data_and_what_does_not_move_is_named(data):
+    with pytest.warns(UserWarning, match="finger_joint1"):
+        model = make(data)
+    assert model.code.ranges.upper[0] == pytest.approx(0.1, abs=0.002) and model.code.ranges.lower[0] == pytest.approx(-0.1, abs=0.002)
+    assert model.code.relative.tolist() == [True] * 7 + [False]
+    data.waypoints[0, 0, 2] = np.nan
+    with pytest.raises(UserError, match="joint3' is not finite"):
+        make(data)
+    data.waypoints[0, 0, 2] = data.position[0, 2]
+
+
+def test_the_command_writes_a_bundle(tmp_path, capsys, data):
+    folder = tmp_path / "demos"
+    SOURCE.mark(folder)
+    for seed in range(2):
+        make_episode(seed).save(folder / f"{seed}.safetensors")
+    words = ["train", "--demos", str(folder), "--out", str(tmp_path / "vla"), "--bc.steps", "2", "--bc.batch", "4"]
+    assert main(words) == 0
+    assert "finger_joint1: hardly moves" in capsys.readouterr().err
+    bundle = load_bundle(tmp_path / "vla")
+    assert bundle.method == "bc" and bundle.training["data"].startswith("40 samples")
+    assert digest(VlaModel.from_bundle(bundle).network) == bundle.metrics["digest"]
+    made = make_episode(2)
+    replace(made, waypoints=made.waypoints + 0.4, instruction="say it in other words").save(folder / "2.safetensors")
+    assert main(words) == 2
+    assert "vla.checkpoint.safetensors: is of a training with demonstrations=" in capsys.readouterr().err
+    assert load_bundle(tmp_path / "vla").tensors.keys() == bundle.tensors.keys()
+    assert main(["train", "--demos", str(tmp_path / "none"), "--out", str(tmp_path / "x")]) == 2
+    assert "holds no demonstrations" in capsys.readouterr().err
+    assert Train(folder, tmp_path).language == "words"
+
+
 def test_bad_words_are_one_line_before_anything_is_collected_or_trained(tmp_path, capsys):
     folder, bundle = tmp_path / "demos", tmp_path / "vla"
     folder.mkdir()

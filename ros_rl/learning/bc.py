@@ -133,6 +133,7 @@ class Cloner:
         self.ahead: Ahead | None = None
         if args.ahead and args.ahead_weight:
             self.ahead = Ahead(data, args.ahead, model.settings.period, model.network.start.shape[-1]).to(model.network.device)
+            workers.share_weights(self.ahead)
         learned = [*model.network.parameters(), *(() if self.ahead is None else self.ahead.parameters())]
         self.parameters = [value for value in learned if value.requires_grad]
         decayed = [value for value in self.parameters if value.ndim > 1]

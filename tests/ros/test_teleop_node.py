@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import termios
+import time
 
 import numpy as np
 import pytest
@@ -331,7 +332,11 @@ def test_the_terminal_of_a_keyboard_is_as_before_after_kill_term(domain):
     try:
         assert node.stdout is not None
         assert b"forward, back" in node.stdout.readline()
-        assert termios.tcgetattr(theirs)[3] & (termios.ECHO | termios.ICANON) == 0
+        # The device is opened anew when the session begins: for a moment the terminal is as before.
+        deadline = time.monotonic() + 60
+        while termios.tcgetattr(theirs)[3] & (termios.ECHO | termios.ICANON):
+            assert time.monotonic() < deadline, "waited 60 s in vain for a terminal without echo"
+            time.sleep(0.01)
         node.send_signal(signal.SIGTERM)
         assert node.wait(timeout=60) == 0
         assert termios.tcgetattr(theirs) == before

@@ -13,14 +13,14 @@ from ros_rl.errors import UserError, unknown
 from ros_rl.hardware.servo_bus import check_port, check_servos, check_timeout
 from ros_rl.nodes.environment import BAD_INPUT, LAUNCHER
 from ros_rl.nodes.parameters import DEVICES, MOVE_EVERY_JOINT, NODES, SERVO_BUS, Parameter, Value
-from ros_rl.paths import share_dir
+from ros_rl.paths import find, share_dir
 from ros_rl.policies.bundle import Bundle, check_fits, load_bundle
 from ros_rl.policies.extras import check_installed
 from ros_rl.robots.spec import RobotSpec, load_robot
 from ros_rl.safety.filters import make_filter
 from ros_rl.safety.prior import load_prior
 from ros_rl.safety.recovery import PARAMETER, RecoverySettings, check_patience, load_recovery
-from ros_rl.sim.task import Task, load_task
+from ros_rl.sim.task import SCENE_FILES, Task, load_task
 from ros_rl.teleop.joy import read_mapping
 from ros_rl.teleop.leader import read_calibration
 from ros_rl.teleop.mapping import check_tool
@@ -222,7 +222,7 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
     named = [name for name in values["tasks"] if name]
     tasks = _tasks(named or tasks_for(bringup, robot.name), robot.name)
     simulated = values["mode"] == "sim"
-    if chosen.policy and not values["policy"] and {task.path for task in tasks} <= {load_task(name).path for name in chosen.tasks}:
+    if chosen.policy and not values["policy"] and (not named or {t.path for t in tasks} <= {load_task(name).path for name in chosen.tasks}):
         if not simulated:
             raise UserError(
                 f"the policy of bring-up '{bringup}' was trained in simulation only; on a robot name policy:={chosen.policy} or another one"
@@ -232,7 +232,7 @@ def graph(bringup: str, given: Mapping[str, str]) -> Graph:
         _same("scene", tasks)
         if tasks and "scene" in given:
             raise UserError("scene is for tasks:=none; a task brings its own scene")
-        if chosen.policy and "scene" not in given:
+        if chosen.policy and not tasks and "scene" not in given:
             values["scene"] = load_task(chosen.tasks[0]).scene  # in which the policy was trained
     policy, playing, demonstrator = _actors(values, robot, tasks, simulated)
     scene = (tasks[0].scene if tasks else values["scene"]) if simulated else None
@@ -343,10 +343,14 @@ def _cameras(values: Mapping[str, Any], robot: RobotSpec, scene: str | Path | No
     Refuses a camera that does not exist, a dataset of something else, and a simulation that would keep a camera from its policy or give
     it images of another size.
     """
-    from ros_rl.data.cameras import recorded_cameras
-
     given = [name for name in values["cameras"] if name]
     named = [] if given == ["none"] else given
+    if scene is not None:
+        find("scene", SCENE_FILES, scene)
+    if not (named or values["dataset"] or any(bundle.spec.cameras for bundle in playing.values())):
+        return [""]  # without a look at the scene, which takes MuJoCo
+    from ros_rl.data.cameras import recorded_cameras
+
     cameras = recorded_cameras(robot, scene, named if given or not values["dataset"] else None)
     reads = _reads(robot, scene, playing) if scene is not None else []
     if given and (missing := [(what, name) for what, name in reads if name not in named]):

@@ -17,9 +17,9 @@ from ros_rl.errors import UserError
 from ros_rl.robots.spec import EXTERNAL_CAMERA_RATE, Camera, Joint, RobotSpec
 from ros_rl.robots.urdf import MOVING, Urdf
 from ros_rl.sim.from_urdf import WORLD, read_into_mujoco
+from ros_rl.sim.task import SCENE_FILES
 from ros_rl.sim.terrain import Terrain
 
-SCENE_FILES = "sim/scenes/*.xml"
 ROBOT_FRAME = "robot"
 FOLLOW_CAMERA = "follow"
 IMU_SENSORS = {

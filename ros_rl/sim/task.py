@@ -18,6 +18,7 @@ from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim.plan import Skill
 from ros_rl.sim.quantities import Quantity, check_name, quantity, simulator_state, tool_position
 
+SCENE_FILES = "sim/scenes/*.xml"
 TASK_FILES = "sim/tasks/*.yaml"
 SUITE_FILES = "sim/tabletop/*.yaml"
 

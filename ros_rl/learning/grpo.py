@@ -54,6 +54,10 @@ class GrpoArgs:
     """Updates in a pass; each has whole groups."""
     learning_rate: float = 3e-5
     """Step size of AdamW."""
+    warmup: int = 0
+    """Iterations over which the step size rises to it: AdamW's first steps are of full size whatever the gradient is worth."""
+    only: tuple[str, ...] = ()
+    """Train only the weights whose names begin with one of these, such as `cameras.`; none: all."""
     clip_low: float = 0.2
     """How far a ratio may fall below 1."""
     clip_high: float = 0.28
@@ -158,7 +162,7 @@ class Grpo:
         self.model, self.tasks, self.args, self.rank = model, list(tasks), args, rank
         self.objective = plain(args)
         self.rollouts = Rollouts(model, self.tasks, args)
-        self.parameters = [value for value in model.network.parameters() if value.requires_grad]
+        self.parameters = _trained(model.network, args.only)
         self.optimiser = torch.optim.AdamW(self.parameters, lr=args.learning_rate, betas=(0.9, 0.95), weight_decay=0.0)
         self.reference = _copy_of(own_weights(model.network)) if args.kl else None
         same = {name: value for name, value in asdict(args).items() if name not in _MAY_CHANGE}
@@ -234,6 +238,9 @@ class Grpo:
             batch = replace(batch, logp_ref=self._reference_log_probs(batch, decisions))
         first: dict[str, float] = {}
         last: dict[str, float] = {}
+        pulls: list[torch.Tensor] = []  # gradients of the first pass
+        for part in self.optimiser.param_groups:
+            part["lr"] = args.learning_rate * min(1.0, (self.iteration + 1) / (args.warmup + 1))
         for epoch in range(args.epochs):
             draw = np.random.default_rng([args.seed, self.rank[0], self.iteration, epoch, 1])
             parts = group_parts(batch.group, args.minibatches, draw)
@@ -243,6 +250,8 @@ class Grpo:
                 self.optimiser.zero_grad(set_to_none=True)
                 stats = self._backward(batch, decisions, level, weight, rows, device)
                 workers.average_gradients(self.parameters)
+                if epoch == 0:
+                    pulls.append(torch.cat([value.grad.flatten() for value in self.parameters if value.grad is not None]))
                 stats["gradient_norm"] = float(nn.utils.clip_grad_norm_(self.parameters, 1.0))
                 if not np.isfinite(stats["gradient_norm"]):
                     raise UserError(f"GRPO diverged in iteration {self.iteration}: its gradient is not finite")
@@ -250,7 +259,7 @@ class Grpo:
                 if len(rows):  # a part without rows only keeps step with other processes
                     first = first or {f"first_{name}": stats[name] for name in ("log_ratio_max", "clipped_share")}
                     last = stats
-        return first | last
+        return first | last | ({"agreement": agreement(pulls)} if len(pulls) > 1 else {})
 
     def _backward(
         self,
@@ -287,7 +296,7 @@ class Grpo:
         (gradient,) = torch.autograd.grad(-value, log_probs)
         of_decision = decisions.from_rows(gradient, which, rows)
         for some, pull in zip(which.split(self.args.chunk), of_decision.split(self.args.chunk), strict=True):
-            (self._score(decisions, some) * pull.to(device)).sum().backward()
+            (self._score(decisions, some) * pull.to(device)).sum().backward(inputs=self.parameters)
         return {**stats, "objective": float(value.detach())}
 
     def _score(self, decisions: "Decisions", which: torch.Tensor) -> torch.Tensor:
@@ -424,6 +433,17 @@ def group_figures(batch: RolloutBatch, reward: torch.Tensor, level: torch.Tensor
     }
 
 
+def agreement(gradients: Sequence[torch.Tensor]) -> float:
+    """Returns the mean cosine between gradients of different episodes, (P,) each: 0 where they are noise, 1 where fewer episodes would do.
+
+    Gradients that are means over b groups agree by 1 / (1 + N / b), where N = tr(Σ) / |G|² is the noise scale of McCandlish et al., "An
+    Empirical Model of Large-Batch Training", 2018, for groups: about N groups make a gradient half of which points the right way.
+    """
+    unit = nn.functional.normalize(torch.stack(list(gradients)), dim=1)
+    cosines = unit @ unit.T
+    return float((cosines.sum() - cosines.trace()) / (len(unit) * (len(unit) - 1)))
+
+
 def group_parts(group: torch.Tensor, count: int, draw: np.random.Generator) -> list[torch.Tensor]:
     """Divides rows into at most `count` parts of whole groups, in random order; each part's rows are in ascending order.
 
@@ -431,6 +451,20 @@ def group_parts(group: torch.Tensor, count: int, draw: np.random.Generator) -> l
     """
     names = draw.permutation(group.unique().numpy())
     return [torch.isin(group, torch.from_numpy(part)).nonzero()[:, 0] for part in np.array_split(names, count)]
+
+
+def _trained(network: nn.Module, beginnings: Sequence[str]) -> list[nn.Parameter]:
+    """Returns the weights to train, those whose names begin with one of `beginnings`; without any, all that are not frozen.
+
+    Raises:
+        UserError: no weight has such a name.
+    """
+    found = {name: value for name, value in network.named_parameters() if value.requires_grad}
+    for beginning in beginnings:
+        if not any(name.startswith(beginning) for name in found):
+            known = ", ".join(dict.fromkeys(name.split(".")[0] for name in found))
+            raise UserError(f"only: no weight's name begins with {beginning!r}; there are {known}")
+    return [value for name, value in found.items() if not beginnings or name.startswith(tuple(beginnings))]
 
 
 def _copy_of(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -450,6 +484,8 @@ def _check(args: GrpoArgs) -> None:
         raise UserError(f"temperature must be above 0, got {args.temperature:g}: the same start must lead to different episodes")
     if not (0 < args.clip_low < 1 and args.clip_high > 0):
         raise UserError(f"clip_low must be between 0 and 1 and clip_high above 0, got {args.clip_low:g} and {args.clip_high:g}")
+    if args.warmup < 0:
+        raise UserError(f"warmup must be 0 or more, got {args.warmup}")
     for name in ("iterations", "groups", "epochs", "minibatches", "chunk", "copies"):
         if getattr(args, name) < 1:
             raise UserError(f"{name} must be 1 or more, got {getattr(args, name)}")

@@ -8,7 +8,7 @@ import torch
 from token_samples import make_model, make_task
 
 from ros_rl.errors import UserError
-from ros_rl.learning.grpo import Grpo, GrpoArgs, group_parts, to_batch
+from ros_rl.learning.grpo import Grpo, GrpoArgs, agreement, group_parts, to_batch
 from ros_rl.learning.objectives.ratio import clipped_surrogate
 from ros_rl.learning.token_rollout import TokenWorld, run_requests
 from ros_rl.policies.vla import digest
@@ -37,6 +37,7 @@ def test_ratios_are_1_at_the_first_update_and_not_after_it(task, decoding):
     assert figures["reward_variance"] == pytest.approx(0.25)
     assert figures["entropy"] == pytest.approx(np.log(256), abs=0.1)  # a new head is nearly uniform
     learnt = learner.learn(batch, decisions, level, weight)
+    assert "agreement" not in learnt  # there is one part
     assert learnt["first_log_ratio_max"] < 1e-5 and learnt["first_clipped_share"] == 0.0
     assert learnt["log_ratio_max"] > 1e-4
     learner.rollouts.close()
@@ -67,6 +68,17 @@ def test_the_gradient_does_not_depend_on_how_many_decisions_pass_together(task):
     value, _ = clipped_surrogate(torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), batch, level)
     direct = torch.autograd.grad(-value, [p for p in learner.parameters if p.grad is not None])
     torch.testing.assert_close(torch.cat([g.flatten() for g in direct]), gradients[1], rtol=1e-4, atol=1e-7)
+
+
+def test_an_update_tells_how_far_its_parts_agree(task):
+    """Both parts have the same episodes, and steps are small."""
+    learner = Grpo(make_model(), [task], replace(ARGS, minibatches=2, learning_rate=1e-6))
+    traces = with_outcomes(learner.sample())
+    half = [trace for trace in traces if trace.request.group == 0]
+    twice = [*half, *(replace(trace, request=replace(trace.request, group=1)) for trace in half)]
+    batch, decisions, level, weight, _ = learner.prepare(twice)
+    assert learner.learn(batch, decisions, level, weight)["agreement"] == pytest.approx(1.0, abs=1e-3)
+    learner.rollouts.close()
 
 
 def test_a_step_makes_what_succeeded_likelier_than_what_failed(task):
@@ -131,6 +143,33 @@ def test_each_family_of_backbones_takes_a_step_of_grpo(task, family, tmp_path):
     learner.rollouts.close()
 
 
+def test_only_the_weights_that_are_named_are_trained(task):
+    learner = Grpo(make_model(), [task], replace(ARGS, only=("cameras.", "out.")))
+    before = {name: value.detach().clone() for name, value in learner.model.network.named_parameters()}
+    batch, decisions, level, weight, _ = learner.prepare(with_outcomes(learner.sample()))
+    learner.learn(batch, decisions, level, weight)
+    now = dict(learner.model.network.named_parameters())
+    changed = {name for name, value in before.items() if not torch.equal(value, now[name])}
+    assert changed and changed == {name for name in before if name.startswith(("cameras.", "out."))}
+    learner.rollouts.close()
+    with pytest.raises(UserError, match="no weight's name begins with 'eyes'; there are start, out, words, cameras, state, trunk"):
+        Grpo(make_model(), [task], replace(ARGS, only=("eyes",)))
+
+
+def test_steps_grow_to_their_size_in_the_warmup(task):
+    """AdamW's first step changes each weight by the step size, whatever its gradient."""
+    sizes = []
+    for iteration in range(4):
+        learner = Grpo(make_model(), [task], replace(ARGS, epochs=1, warmup=2))
+        learner.iteration = iteration
+        weight_before = learner.model.network.out.weight.detach().clone()
+        batch, decisions, level, weight, _ = learner.prepare(with_outcomes(learner.sample()))
+        learner.learn(batch, decisions, level, weight)
+        sizes.append(float((learner.model.network.out.weight.detach() - weight_before).abs().max()))
+        learner.rollouts.close()
+    assert sizes == pytest.approx([ARGS.learning_rate * share for share in (1 / 3, 2 / 3, 1, 1)], rel=0.01)
+
+
 def test_dead_groups_teach_nothing(task):
     learner = Grpo(make_model(), [task], replace(ARGS, groups=1))
     traces = learner.sample()
@@ -166,6 +205,16 @@ def test_control_periods_are_counted_wherever_episodes_run(task):
     learner.rollouts.close()
 
 
+def test_agreement_tells_the_noise_scale():
+    """Means over b samples of a gradient G with noise of variance tr(Σ) agree by 1 / (1 + tr(Σ) / (b |G|²))."""
+    draw = torch.Generator().manual_seed(0)
+    true = torch.randn(20_000, generator=draw)
+    for noise in (0.0, 1.0, 3.0):
+        found = agreement([true + noise * torch.randn(20_000, generator=draw) for _ in range(6)])
+        assert found == pytest.approx(1 / (1 + noise**2), abs=0.02)
+    assert agreement([true, -true]) == pytest.approx(-1.0)
+
+
 def test_parts_are_whole_groups():
     group = torch.tensor([4, 4, 1, 1, 7, 7])
     parts = group_parts(group, 2, np.random.default_rng(0))
@@ -181,6 +230,7 @@ def test_parts_are_whole_groups():
         ({"temperature": 0.0}, "temperature must be above 0"),
         ({"clip_low": 1.5}, "clip_low"),
         ({"epochs": 0}, "epochs"),
+        ({"warmup": -1}, "warmup"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(task, change, message):

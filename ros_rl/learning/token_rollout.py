@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import mujoco
 import numpy as np
-import torch
 from mujoco import mjtStage
 
 from ros_rl.errors import unknown
@@ -174,7 +173,7 @@ def run_requests(model: VlaModel, world: TokenWorld, requests: Sequence[Request]
         model: that acts.
         world: where.
         requests: the episodes.
-        temperature: at which tokens are drawn; 0 takes the likeliest.
+        temperature: at which tokens are drawn; 0 draws none.
     """
     traces = [Trace(request) for request in requests]
     size = len(world.sim)
@@ -195,8 +194,7 @@ def _run(model: VlaModel, world: TokenWorld, traces: Sequence[Trace], temperatur
         copies = np.array(sorted(running))
         images, position = world.images(copies, model.spec.cameras), world.position(copies)
         inputs = model.inputs(images, position, [running[copy].request.instruction for copy in copies])
-        uniform = torch.from_numpy(np.stack([draws[copy].random(model.network.length) for copy in copies])) if temperature > 0 else None
-        chosen = model.network.decode(inputs, temperature, uniform)
+        chosen = model.decide(inputs, temperature, [draws[copy] for copy in copies])
         seen = inputs.images.cpu().numpy()
         for i, copy in enumerate(copies):
             _note(running[copy], seen[i], position[i], chosen, i)

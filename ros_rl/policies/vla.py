@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import cv2
 import numpy as np
@@ -20,7 +20,7 @@ from ros_rl.policies.interface import ObservationKey, PolicySpec
 from ros_rl.policies.language import check_instruction
 from ros_rl.policies.observation import ObservationBuilder
 from ros_rl.policies.scripted.contents import parameters, tensor
-from ros_rl.policies.token_network import Inputs, TokenNetwork
+from ros_rl.policies.token_network import Inputs, Scored, TokenNetwork
 from ros_rl.policies.vla_backbone import BackboneConfig, BackboneVla
 from ros_rl.robots.spec import RobotSpec
 
@@ -36,7 +36,9 @@ class Parameters:
         ticks: waypoints in a chunk.
         period: s from one waypoint to the next; the targets between lie on a straight line.
         relative: joints whose waypoints are offsets from the measured position.
-        temperature: at which tokens are drawn; 0 takes the likeliest.
+        temperature: at which tokens are drawn; 0 draws none.
+        choice: at temperature 0, each token's likeliest bin ("mode"), or the middle one of its distribution ("median"), which does not jump
+            where two ways are nearly as likely.
         embedded: shape of the small network; or
         backbone: which image-text-to-text model reads the inputs.
     """
@@ -45,6 +47,7 @@ class Parameters:
     period: Positive
     relative: Annotated[list[str], pydantic.Field(default_factory=list)] = field(default_factory=list)
     temperature: NotNegative = 0.0
+    choice: Literal["mode", "median"] = "mode"
     embedded: EmbeddedConfig | None = None
     backbone: BackboneConfig | None = None
 
@@ -148,6 +151,21 @@ class VlaModel:
         state = torch.from_numpy(self.state.normalised(position).astype(np.float32))
         return Inputs(torch.from_numpy(stacked), state, instructions).to(self.network.device)
 
+    def decide(self, inputs: Inputs, temperature: float, draws: Sequence[np.random.Generator]) -> Scored:
+        """Returns the chunks for B rows of inputs.
+
+        Args:
+            inputs: of B observations.
+            temperature: at which tokens are drawn; 0 takes those that the settings' `choice` says, and no random number.
+            draws: of random numbers, one generator for each row.
+        """
+        shape = len(inputs), self.network.length
+        if temperature > 0:
+            return self.network.decode(inputs, temperature, torch.from_numpy(np.stack([draw.random(shape[1]) for draw in draws])))
+        if self.settings.choice == "median":
+            return self.network.decode(inputs, 1.0, torch.full(shape, 0.5))
+        return self.network.decode(inputs)
+
     def targets(self, tokens: np.ndarray, position: np.ndarray, start: np.ndarray) -> np.ndarray:
         """Returns the rows (B, chunk, n) of tokens (B, L) decided at measured positions (B, s), on lines that begin at `start` (B, n)."""
         waypoints = self.code.decode(tokens, position[..., : len(self.spec.joint_names)])
@@ -197,9 +215,8 @@ class VlaPolicy:
         built = self._observations.build(observation)
         position = built["joint_position"]
         images = {name: built[f"images.{name}"][None] for name in self.spec.cameras}
-        temperature = self.model.settings.temperature
-        uniform = torch.from_numpy(self._draw.random((1, self.model.network.length))) if temperature > 0 else None
-        chosen = self.model.network.decode(self.model.inputs(images, position[None], [self._instruction]), temperature, uniform)
+        inputs = self.model.inputs(images, position[None], [self._instruction])
+        chosen = self.model.decide(inputs, self.model.settings.temperature, [self._draw])
         self._confidence = {"log_prob": float(chosen.log_prob.sum()), "entropy": float(chosen.entropy.mean())}
         start = self._start(observation.stamp, position)
         values = self.model.targets(chosen.tokens.cpu().numpy(), position[None], start[None])[0]

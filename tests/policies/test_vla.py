@@ -73,6 +73,31 @@ def test_the_same_seed_gives_the_same_chunks_and_another_one_others(tmp_path):
     assert np.array_equal(values[0], values[1]) and not np.array_equal(values[0], values[2])
 
 
+@pytest.mark.parametrize("decoding", ["parallel", "autoregressive"])
+def test_without_chance_the_mode_or_the_median_is_taken(decoding):
+    """Of 0.4 on bin 10 and 0.2 each on the bins 200 to 202, the likeliest is 10, and half is passed in 200."""
+    model = make_model(decoding)
+    chances = torch.full((256,), 1e-9)
+    chances[10], chances[200:203] = 0.4, 0.2
+    model.network.head = lambda hidden: chances.log().expand(len(hidden), hidden.shape[1] * model.network.out.out_features // 256, 256)
+    inputs = model.inputs({"small": make_observation().images["small"][None]}, ROBOT.home[None], ["turn left"])
+    for choice, token, log_prob in (("mode", 10, np.log(0.4)), ("median", 200, np.log(0.2))):
+        chosen = replace(model, settings=replace(model.settings, choice=choice)).decide(inputs, 0.0, [])
+        assert (chosen.tokens == token).all() and chosen.tokens.shape == (1, model.network.length)
+        assert np.allclose(chosen.log_prob, log_prob, atol=1e-5)
+
+
+def test_a_bundle_says_what_is_taken(tmp_path):
+    model = make_model()
+    values = []
+    for choice in ("mode", "median"):
+        policy = load_policy(save(replace(model, settings=replace(model.settings, choice=choice)), tmp_path / choice), ROBOT)
+        policy.reset(0, "turn left")
+        values.append(policy.act(make_observation()).values)
+        assert policy.model.settings.choice == choice
+    assert not np.array_equal(*values)
+
+
 def test_a_chunk_goes_on_where_the_last_one_ended(tmp_path):
     policy = load_policy(save(make_model(temperature=1.0), tmp_path / "vla"), ROBOT)
     policy.reset(0, "turn left")

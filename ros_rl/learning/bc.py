@@ -379,7 +379,7 @@ class Evaluate:
     copies: int = 16
     """Episodes that are simulated together."""
     temperature: float = 0.0
-    """At which tokens are drawn; 0 takes the likeliest."""
+    """At which tokens are drawn; 0 draws none."""
 
     def run(self) -> None:
         """Evaluates."""

@@ -37,8 +37,8 @@ class Parameters:
         period: s from one waypoint to the next; the targets between lie on a straight line.
         relative: joints whose waypoints are offsets from the measured position.
         temperature: at which tokens are drawn; 0 draws none.
-        choice: at temperature 0, each token's likeliest bin ("mode"), or the middle one of its distribution ("median"), which does not jump
-            where two ways are nearly as likely.
+        choice: at temperature 0, the middle one of each token's distribution ("median"), which does not jump where two bins are nearly as
+            likely, or the likeliest ("mode").
         embedded: shape of the small network; or
         backbone: which image-text-to-text model reads the inputs.
     """
@@ -47,7 +47,7 @@ class Parameters:
     period: Positive
     relative: Annotated[list[str], pydantic.Field(default_factory=list)] = field(default_factory=list)
     temperature: NotNegative = 0.0
-    choice: Literal["mode", "median"] = "mode"
+    choice: Literal["median", "mode"] = "median"
     embedded: EmbeddedConfig | None = None
     backbone: BackboneConfig | None = None
 

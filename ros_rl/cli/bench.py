@@ -488,8 +488,7 @@ class BenchTabletop:
         rows = rows_of(_words(self.splits), _words(self.tasks))
         result: dict[str, Any] = {"policy": self.policy or "scripted experts", "episodes": self.episodes, "rows": []}
         with closing(player_for(policy=self.policy, copies=self.copies)) as player:
-            if player.digest:
-                result["digest"] = player.digest
+            result |= {key: value for key, value in (("digest", player.digest), ("tokens", player.tokens)) if value}
             if self.out is not None:
                 _check_writable(self.out)
                 result["rows"] = _measured(self.out, result)
@@ -515,7 +514,7 @@ def _measured(out: Path, like: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns the rows that an earlier run left in a file.
 
     Raises:
-        UserError: the file is of another kind, or of another policy, other weights or another number of episodes.
+        UserError: the file is of another kind, or of another policy, other weights, another choice of tokens or another number of episodes.
     """
     if not out.exists():
         return []
@@ -529,6 +528,11 @@ def _measured(out: Path, like: dict[str, Any]) -> list[dict[str, Any]]:
         raise UserError(f"--out {out} holds figures of {given['episodes']} episodes with {given['policy']}; name another file")
     if found.get("digest") != like.get("digest"):
         raise UserError(f"--out {out} holds figures of {given['policy']} with other weights; name another file")
+    if found.get("tokens") != like.get("tokens"):
+        raise UserError(
+            f"--out {out} holds figures of {given['policy']} with tokens chosen by {found.get('tokens')}, not {like.get('tokens')}; "
+            "name another file"
+        )
     return rows
 
 

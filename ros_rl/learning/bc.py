@@ -379,7 +379,7 @@ class Evaluate:
     copies: int = 16
     """Episodes that are simulated together."""
     temperature: float = 0.0
-    """At which tokens are drawn; 0 draws none."""
+    """At which tokens are drawn; 0 draws none and takes what the bundle's `choice` says: each token's median, or its likeliest bin."""
 
     def run(self) -> None:
         """Evaluates."""

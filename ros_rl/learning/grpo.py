@@ -55,7 +55,7 @@ class GrpoArgs:
     learning_rate: float = 3e-5
     """Step size of AdamW."""
     warmup: int = 0
-    """Iterations over which the step size rises to it: AdamW's first steps are of full size whatever the gradient is worth."""
+    """Iterations with something to learn over which steps grow: AdamW's first ones are of full size whatever the gradient is worth."""
     only: tuple[str, ...] = ()
     """Train only the weights whose names begin with one of these, such as `cameras.`; none: all."""
     clip_low: float = 0.2
@@ -160,15 +160,16 @@ class Grpo:
         if args.scale == "ray" and rank[1] > 1:  # each would wait for the CPUs that the others' workers hold, and the others for it
             raise UserError(f"--grpo.scale ray is for one process, got {rank[1]}; leave torchrun out, or --grpo.scale ray")
         self.model, self.tasks, self.args, self.rank = model, list(tasks), args, rank
+        self.parameters = _trained(model.network, args.only)
         self.objective = plain(args)
         self.rollouts = Rollouts(model, self.tasks, args)
-        self.parameters = _trained(model.network, args.only)
         self.optimiser = torch.optim.AdamW(self.parameters, lr=args.learning_rate, betas=(0.9, 0.95), weight_decay=0.0)
         self.reference = _copy_of(own_weights(model.network)) if args.kl else None
         same = {name: value for name, value in asdict(args).items() if name not in _MAY_CHANGE}
         self._what = {**same, "tasks": [task.name for task in tasks], **model.meaning(), "start": digest(model.network)}
         self.iteration = 0
         self.ticks = 0
+        self._learnt = 0  # iterations with something to learn
         self._dead = 0
 
     def step(self) -> dict[str, Any]:
@@ -240,7 +241,7 @@ class Grpo:
         last: dict[str, float] = {}
         pulls: list[torch.Tensor] = []  # gradients of the first pass
         for part in self.optimiser.param_groups:
-            part["lr"] = args.learning_rate * min(1.0, (self.iteration + 1) / (args.warmup + 1))
+            part["lr"] = args.learning_rate * min(1.0, (self._learnt + 1) / (args.warmup + 1))
         for epoch in range(args.epochs):
             draw = np.random.default_rng([args.seed, self.rank[0], self.iteration, epoch, 1])
             parts = group_parts(batch.group, args.minibatches, draw)
@@ -251,7 +252,7 @@ class Grpo:
                 stats = self._backward(batch, decisions, level, weight, rows, device)
                 workers.average_gradients(self.parameters)
                 if epoch == 0:
-                    pulls.append(torch.cat([value.grad.flatten() for value in self.parameters if value.grad is not None]))
+                    pulls.append(_flat_gradient(self.parameters))
                 stats["gradient_norm"] = float(nn.utils.clip_grad_norm_(self.parameters, 1.0))
                 if not np.isfinite(stats["gradient_norm"]):
                     raise UserError(f"GRPO diverged in iteration {self.iteration}: its gradient is not finite")
@@ -259,6 +260,7 @@ class Grpo:
                 if len(rows):  # a part without rows only keeps step with other processes
                     first = first or {f"first_{name}": stats[name] for name in ("log_ratio_max", "clipped_share")}
                     last = stats
+        self._learnt += 1
         return first | last | ({"agreement": agreement(pulls)} if len(pulls) > 1 else {})
 
     def _backward(
@@ -318,7 +320,7 @@ class Grpo:
 
     def save(self, path: Path) -> None:
         """Writes weights, optimiser and counters."""
-        counters = {"iteration": self.iteration, "ticks": self.ticks, "dead": self._dead}
+        counters = {"iteration": self.iteration, "ticks": self.ticks, "dead": self._dead, "learnt": self._learnt}
         write_training(path, self.model.network, self.optimiser, self._what, counters, self.reference or {})
 
     def load(self, path: Path) -> None:
@@ -328,7 +330,7 @@ class Grpo:
             UserError: the file is damaged, or of a training with other settings, tasks or another policy to start from.
         """
         counters, reference = read_training(path, self.model.network, self.optimiser, self._what)
-        self.iteration, self.ticks, self._dead = (counters[name] for name in ("iteration", "ticks", "dead"))
+        self.iteration, self.ticks, self._dead, self._learnt = (counters[name] for name in ("iteration", "ticks", "dead", "learnt"))
         if self.reference is not None:
             self.reference = reference
 
@@ -434,14 +436,26 @@ def group_figures(batch: RolloutBatch, reward: torch.Tensor, level: torch.Tensor
 
 
 def agreement(gradients: Sequence[torch.Tensor]) -> float:
-    """Returns the mean cosine between gradients of different episodes, (P,) each: 0 where they are noise, 1 where fewer episodes would do.
+    """Returns the mean cosine between gradients of different episodes, two or more of (P,): 0 where they are noise.
 
     Gradients that are means over b groups agree by 1 / (1 + N / b), where N = tr(Σ) / |G|² is the noise scale of McCandlish et al., "An
-    Empirical Model of Large-Batch Training", 2018, for groups: about N groups make a gradient half of which points the right way.
+    Empirical Model of Large-Batch Training", 2018, for groups: about N groups make a gradient half of which points the right way. In
+    training only the first is of the weights that the episodes were played with; the others are of weights a few steps on.
     """
     unit = nn.functional.normalize(torch.stack(list(gradients)), dim=1)
-    cosines = unit @ unit.T
-    return float((cosines.sum() - cosines.trace()) / (len(unit) * (len(unit) - 1)))
+    count = len(unit)
+    return float((unit.sum(0).square().sum() - unit.square().sum()) / (count * (count - 1)))
+
+
+def _flat_gradient(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
+    """Returns the gradients of all parameters in a row, (P,), on the CPU.
+
+    Raises:
+        UserError: no parameter has one.
+    """
+    if all(value.grad is None for value in parameters):
+        raise UserError("only: the weights that it names have no part in what is decoded; name others")
+    return torch.cat([(torch.zeros_like(value) if value.grad is None else value.grad).flatten() for value in parameters]).cpu()
 
 
 def group_parts(group: torch.Tensor, count: int, draw: np.random.Generator) -> list[torch.Tensor]:
@@ -463,7 +477,7 @@ def _trained(network: nn.Module, beginnings: Sequence[str]) -> list[nn.Parameter
     for beginning in beginnings:
         if not any(name.startswith(beginning) for name in found):
             known = ", ".join(dict.fromkeys(name.split(".")[0] for name in found))
-            raise UserError(f"only: no weight's name begins with {beginning!r}; there are {known}")
+            raise UserError(f"only: the name of no weight that is trained begins with {beginning!r}; there are {known}")
     return [value for name, value in found.items() if not beginnings or name.startswith(tuple(beginnings))]
 
 
@@ -480,7 +494,7 @@ def _put(weights: dict[str, torch.Tensor], values: dict[str, torch.Tensor]) -> N
 def _check(args: GrpoArgs) -> None:
     if args.group < 2:
         raise UserError(f"group must be 2 or more, got {args.group}: episodes are compared with others from the same start")
-    if args.temperature <= 0:
+    if not args.temperature > 0:
         raise UserError(f"temperature must be above 0, got {args.temperature:g}: the same start must lead to different episodes")
     if not (0 < args.clip_low < 1 and args.clip_high > 0):
         raise UserError(f"clip_low must be between 0 and 1 and clip_high above 0, got {args.clip_low:g} and {args.clip_high:g}")

@@ -39,10 +39,12 @@ class Player(Protocol):
     Attributes:
         spec: the robot.
         digest: of the policy's weights, where its bundle says so.
+        tokens: how a VLA chooses its tokens, "median", "mode" or "temperature T"; empty for other policies.
     """
 
     spec: RobotSpec
     digest: str
+    tokens: str
 
     def play_all(self, episodes: Sequence[tuple[Task, int]], progress: Callable[[int], object]) -> list[Played]:
         """Plays tasks from the initial states of seeds; `progress` is told how many more are done."""
@@ -77,6 +79,8 @@ class BatchPlayer:
         self.spec, self.digest = spec, str(bundle.metrics.get("digest", ""))
         self._model, self._copies = VlaModel.from_bundle(bundle), copies
         self._model.network.to(workers.device())
+        settings = self._model.settings
+        self.tokens = settings.choice if settings.temperature == 0 else f"temperature {settings.temperature:g}"
 
     def play_all(self, episodes: Sequence[tuple[Task, int]], progress: Callable[[int], object]) -> list[Played]:
         """Plays tasks; those that differ in their wording only together."""
@@ -124,6 +128,7 @@ class SerialPlayer:
         self._policy = None if bundle is None else PolicyRunner(load_policy(bundle, self.spec))
         self._cameras = () if bundle is None else bundle.spec.cameras
         self.digest = "" if bundle is None else str(bundle.metrics.get("digest", ""))
+        self.tokens = ""
         self._robots: dict[str, GuardedRobot] = {}
         self._runners: dict[str, PolicyRunner] = {}
 

@@ -173,7 +173,7 @@ def run_requests(model: VlaModel, world: TokenWorld, requests: Sequence[Request]
         model: that acts.
         world: where.
         requests: the episodes.
-        temperature: at which tokens are drawn; 0 draws none.
+        temperature: at which tokens are drawn; 0 draws none and takes what the model's `choice` says.
     """
     traces = [Trace(request) for request in requests]
     size = len(world.sim)

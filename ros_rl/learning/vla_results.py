@@ -33,7 +33,7 @@ def gather(folder: Path) -> dict[str, Any]:
         and from two seeds on its 95 % bootstrap interval.
 
     Raises:
-        UserError: there are no files or one is wrong, stages and seeds were not measured alike, or two files are of the same weights.
+        UserError: there are no files or one is wrong, files were not measured alike, or two of them are of the same weights.
     """
     files = {stage: sorted(folder.glob(f"{stage}_*.json")) for stage in STAGES}
     seeds = {stage: [path.stem.removeprefix(f"{stage}_") for path in paths] for stage, paths in files.items()}
@@ -47,6 +47,9 @@ def gather(folder: Path) -> dict[str, Any]:
     episodes = {file["episodes"] for of_stage in measured.values() for file in of_stage}
     if len(episodes) > 1:
         raise UserError(f"{folder}: was measured with different numbers of episodes, {', '.join(map(str, sorted(episodes)))}")
+    tokens = {file["tokens"] for of_stage in measured.values() for file in of_stage}
+    if len(tokens) > 1:
+        raise UserError(f"{folder}: was measured with tokens chosen in different ways, {', '.join(sorted(tokens))}")
     rows = _rows(measured, folder)
     means = _means(rows)
     summary = {split: {stage: _summary(values) for stage, values in of_split.items()} for split, of_split in means.items()}
@@ -55,7 +58,8 @@ def gather(folder: Path) -> dict[str, Any]:
     if twice:
         those = [path.name for stage in STAGES for path, name in zip(files[stage], digests[stage], strict=True) if name == twice[0]]
         raise UserError(f"{folder}: {' and '.join(those)} are of the same weights, {twice[0]}; measure each policy once")
-    return {"episodes": episodes.pop(), "seeds": first, "digests": digests, "rows": rows, "means": means, "summary": summary}
+    how = {"episodes": episodes.pop(), "tokens": tokens.pop()}
+    return how | {"seeds": first, "digests": digests, "rows": rows, "means": means, "summary": summary}
 
 
 def _rows(measured: dict[str, list[dict[str, Any]]], folder: Path) -> list[dict[str, Any]]:
@@ -76,12 +80,20 @@ def _rows(measured: dict[str, list[dict[str, Any]]], folder: Path) -> list[dict[
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Returns what a file holds: number of episodes, digest and rows."""
+    """Returns what a file holds: number of episodes, digest, how tokens were chosen, and rows."""
     try:
         file = json.loads(path.read_text(encoding="utf-8"))
         rows, episodes, digest = file["rows"], file["episodes"], file.get("digest", "")
-        if not (isinstance(rows, list) and rows and isinstance(episodes, int) and episodes > 0 and isinstance(digest, str)):
-            raise ValueError("rows, episodes or digest")
+        tokens = file.get("tokens", "")
+        if not (
+            isinstance(rows, list)
+            and rows
+            and isinstance(episodes, int)
+            and episodes > 0
+            and isinstance(digest, str)
+            and isinstance(tokens, str)
+        ):
+            raise ValueError("rows, episodes, digest or tokens")
         for row in rows:
             _check(row)
         keys = [(row["split"], row["task"]) for row in rows]
@@ -89,7 +101,7 @@ def _read(path: Path) -> dict[str, Any]:
             raise ValueError("a task of a split is there twice")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path}: holds no figures of ros-rl bench tabletop ({error})") from None
-    return {"episodes": episodes, "digest": digest, "rows": rows}
+    return {"episodes": episodes, "digest": digest, "tokens": tokens, "rows": rows}
 
 
 def _check(row: dict[str, Any]) -> None:

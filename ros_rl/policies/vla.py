@@ -36,9 +36,9 @@ class Parameters:
         ticks: waypoints in a chunk.
         period: s from one waypoint to the next; the targets between lie on a straight line.
         relative: joints whose waypoints are offsets from the measured position.
-        temperature: at which tokens are drawn; 0 draws none.
-        choice: at temperature 0, the middle one of each token's distribution ("median"), which does not jump where two bins are nearly as
-            likely, or the likeliest ("mode").
+        temperature: at which tokens are drawn; 0 draws none and takes what `choice` says.
+        choice: of each token for itself, the middle of its distribution ("median"), which moves little with the distribution where that is
+            broad, but may be an unlikely bin between two likely ones; or the likeliest bin ("mode"), which may jump.
         embedded: shape of the small network; or
         backbone: which image-text-to-text model reads the inputs.
     """
@@ -127,8 +127,9 @@ class VlaModel:
         return Bundle(name, ACTOR, method, self.spec, settings, tensors, dict(training), dict(metrics))
 
     def meaning(self) -> dict[str, str]:
-        """Returns short names for all but the weights: what is read and commanded, the network with its vocabulary, and the ranges."""
-        settings = pydantic.TypeAdapter(Parameters).dump_json(self.settings)
+        """Returns short names for what weights belong to: what is read and commanded, the network with its vocabulary, and the ranges."""
+        played = {"temperature", "choice"}  # no weight depends on them
+        settings = pydantic.TypeAdapter(Parameters).dump_json(self.settings, exclude=played)
         ranges = b"".join(end.tobytes() for of in (self.state, self.code.ranges) for end in (of.lower, of.upper))
         parts = {"spec": repr(self.spec).encode(), "network": settings, "ranges": ranges}
         return {name: hashlib.blake2b(part, digest_size=8).hexdigest() for name, part in parts.items()}
@@ -156,9 +157,15 @@ class VlaModel:
 
         Args:
             inputs: of B observations.
-            temperature: at which tokens are drawn; 0 takes those that the settings' `choice` says, and no random number.
-            draws: of random numbers, one generator for each row.
+            temperature: at which tokens are drawn. At 0 none are: the settings' `choice` says which are taken, no random number is used,
+                and log-probabilities and entropies are those at 1.
+            draws: of random numbers, one generator for each row; not read at temperature 0.
+
+        Raises:
+            UserError: the temperature is negative or no number, or the network gives NaN.
         """
+        if not temperature >= 0:
+            raise UserError(f"temperature must be 0 or more, got {temperature:g}")
         shape = len(inputs), self.network.length
         if temperature > 0:
             return self.network.decode(inputs, temperature, torch.from_numpy(np.stack([draw.random(shape[1]) for draw in draws])))
@@ -228,7 +235,7 @@ class VlaPolicy:
     def _warm_up(self) -> None:
         """Answers once, of black images: the first answer takes seconds, in which a robot would wait."""
         black = {name: np.zeros((1, *self.model.network.image, 3), np.uint8) for name in self.spec.cameras}
-        self.model.network.decode(self.model.inputs(black, np.zeros((1, len(self.model.state.names))), ["do nothing"]))
+        self.model.decide(self.model.inputs(black, np.zeros((1, len(self.model.state.names))), ["do nothing"]), 0.0, [])
 
     def report(self) -> dict[str, float]:
         """Returns log-probability of the last chunk and mean entropy of its tokens, nats."""

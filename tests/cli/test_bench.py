@@ -78,6 +78,9 @@ def test_the_tabletop_suite_is_measured_and_goes_on_where_it_was_stopped(tmp_pat
     out.write_text(json.dumps({"policy": "tabletop_blocks", "episodes": 2, "digest": "of before", "rows": []}))
     assert main([*words, "--policy", "tabletop_blocks"]) == 2
     assert "holds figures of tabletop_blocks with other weights; name another file" in capsys.readouterr().err
+    out.write_text(json.dumps({"policy": "tabletop_blocks", "episodes": 2, "tokens": "mode", "rows": []}))
+    assert main([*words, "--policy", "tabletop_blocks"]) == 2
+    assert "with tokens chosen by mode, not None; name another file" in capsys.readouterr().err
     out.write_text("[]")
     assert main(words) == 2
     assert "does not hold figures of this bench" in capsys.readouterr().err

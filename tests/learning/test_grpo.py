@@ -152,16 +152,23 @@ def test_only_the_weights_that_are_named_are_trained(task):
     changed = {name for name, value in before.items() if not torch.equal(value, now[name])}
     assert changed and changed == {name for name in before if name.startswith(("cameras.", "out."))}
     learner.rollouts.close()
-    with pytest.raises(UserError, match="no weight's name begins with 'eyes'; there are start, out, words, cameras, state, trunk"):
+    with pytest.raises(
+        UserError, match="the name of no weight that is trained begins with 'eyes'; there are start, out, words, cameras, state, trunk"
+    ):
         Grpo(make_model(), [task], replace(ARGS, only=("eyes",)))
+    idle = Grpo(make_model(), [task], replace(ARGS, only=("trunk.embed_tokens.",)))  # which nothing asks when decoding in parallel
+    batch, decisions, level, weight, _ = idle.prepare(with_outcomes(idle.sample()))
+    with pytest.raises(UserError, match="only: the weights that it names have no part in what is decoded"):
+        idle.learn(batch, decisions, level, weight)
+    idle.rollouts.close()
 
 
 def test_steps_grow_to_their_size_in_the_warmup(task):
     """AdamW's first step changes each weight by the step size, whatever its gradient."""
     sizes = []
-    for iteration in range(4):
+    for learnt in range(4):
         learner = Grpo(make_model(), [task], replace(ARGS, epochs=1, warmup=2))
-        learner.iteration = iteration
+        learner._learnt = learnt
         weight_before = learner.model.network.out.weight.detach().clone()
         batch, decisions, level, weight, _ = learner.prepare(with_outcomes(learner.sample()))
         learner.learn(batch, decisions, level, weight)
@@ -228,6 +235,7 @@ def test_parts_are_whole_groups():
     [
         ({"group": 1}, "group must be 2"),
         ({"temperature": 0.0}, "temperature must be above 0"),
+        ({"temperature": float("nan")}, "temperature must be above 0"),
         ({"clip_low": 1.5}, "clip_low"),
         ({"epochs": 0}, "epochs"),
         ({"warmup": -1}, "warmup"),

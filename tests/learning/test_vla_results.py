@@ -11,10 +11,12 @@ from ros_rl.learning.vla_results import gather, main, markdown
 ROOT = Path(__file__).parents[2]
 
 
-def write(folder, stage, seed, rates, episodes=50):
+def write(folder, stage, seed, rates, episodes=50, tokens="median"):
     failed = [{"task": "slide:left", "instruction": "slide", "seed": 3, "reason": reason} for reason in ("time limit of 15 s", "it fell")]
     rows = [{"split": split, "task": task, "success_rate": rate, "failed": failed} for (split, task), rate in rates.items()]
-    (folder / f"{stage}_{seed}.json").write_text(json.dumps({"episodes": episodes, "digest": f"{stage}{seed}", "rows": rows}))
+    (folder / f"{stage}_{seed}.json").write_text(
+        json.dumps({"episodes": episodes, "digest": f"{stage}{seed}", "tokens": tokens, "rows": rows})
+    )
 
 
 @pytest.fixture
@@ -27,7 +29,7 @@ def folder(tmp_path):
 
 def test_rates_are_gathered_by_task_and_stage_and_averaged(folder):
     result = gather(folder)
-    assert (result["episodes"], result["seeds"]) == (50, ["0", "1"])
+    assert (result["episodes"], result["tokens"], result["seeds"]) == (50, "median", ["0", "1"])
     assert result["means"]["train"] == {"bc": [0.3, 0.4], "grpo": [0.6, 0.7]}
     assert result["summary"]["train"]["bc"] == {"iqm": 0.35, "interval": [0.3, 0.4]}
     assert result["rows"][0]["failed"] == {stage: {"time limit of 15 s": 2, "it fell": 2} for stage in ("bc", "grpo")}
@@ -59,11 +61,11 @@ def test_of_four_seeds_the_middle_two_count_and_one_has_no_interval(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"episodes": None}, "rows, episodes or digest"),
-        ({"episodes": "50"}, "rows, episodes or digest"),
-        ({"episodes": 0}, "rows, episodes or digest"),
-        ({"digest": 7}, "rows, episodes or digest"),
-        ({"rows": {}}, "rows, episodes or digest"),
+        ({"episodes": None}, "rows, episodes, digest or tokens"),
+        ({"episodes": "50"}, "rows, episodes, digest or tokens"),
+        ({"episodes": 0}, "rows, episodes, digest or tokens"),
+        ({"digest": 7}, "rows, episodes, digest or tokens"),
+        ({"rows": {}}, "rows, episodes, digest or tokens"),
         ({"rows": [3]}, "not subscriptable"),
         ({"success_rate": None}, "'slide' in the split 'train': success_rate must be from 0 to 1, got None"),
         ({"success_rate": "0.5"}, "success_rate must be from 0 to 1, got '0.5'"),
@@ -116,6 +118,9 @@ def test_what_was_not_measured_alike_is_refused(folder, tmp_path, capsys):
         gather(folder)
     write(folder, "grpo", "1", {("train", "slide"): 0.9, ("train", "lift"): 0.5, ("unseen_positions", "slide"): 0.3}, episodes=10)
     with pytest.raises(UserError, match="different numbers of episodes, 10, 50"):
+        gather(folder)
+    write(folder, "grpo", "1", {("train", "slide"): 0.9, ("train", "lift"): 0.5, ("unseen_positions", "slide"): 0.3}, tokens="mode")
+    with pytest.raises(UserError, match="tokens chosen in different ways, median, mode"):
         gather(folder)
     (folder / "bc_0.json").write_text("{}")
     assert main([str(folder), str(tmp_path / "out.json")]) == 2

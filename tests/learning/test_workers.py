@@ -104,6 +104,12 @@ def test_an_update_of_grpo_is_that_of_all_groups_together(run):
     assert_close(states_of(run, "grpo"), state_of(learner.model.network))
 
 
+def test_all_processes_tell_the_same_agreement(run):
+    """One of them has groups in one part only."""
+    one, other = ((run[0] / f"agreement{rank}").read_text() for rank in (0, 1))
+    assert one == other and -1.0 <= float(one) <= 1.0
+
+
 def test_a_process_without_groups_to_learn_from_follows_the_others(run):
     before, after = states_of(run, "grpo"), states_of(run, "later")
     assert any(not torch.equal(value, after[name]) for name, value in before.items() if not name.startswith("gradient."))

@@ -56,6 +56,10 @@ def main(folder, cloning, improving):
     learn(learner, mixed(learner.sample(), rank))
     save_file(state_of(learner.model.network), folder / f"grpo{rank}.safetensors")
 
+    parted = Grpo(make_model(), [task], replace(GRPO, seed=2, minibatches=2), (rank, count))
+    (folder / f"agreement{rank}").write_text(str(learn(parted, mixed(parted.sample(), rank))["agreement"]))
+    parted.rollouts.close()
+
     # Where all groups ended alike in both processes, momentum moves nothing; where they did in one, that one follows.
     before = digest(learner.model.network)
     dead = learner.sample()

@@ -85,6 +85,8 @@ def test_without_chance_the_mode_or_the_median_is_taken(decoding):
         chosen = replace(model, settings=replace(model.settings, choice=choice)).decide(inputs, 0.0, [])
         assert (chosen.tokens == token).all() and chosen.tokens.shape == (1, model.network.length)
         assert np.allclose(chosen.log_prob, log_prob, atol=1e-5)
+    with pytest.raises(UserError, match="temperature must be 0 or more, got -1"):
+        model.decide(inputs, -1.0, [])
 
 
 def test_a_bundle_says_what_is_taken(tmp_path):
@@ -94,8 +96,12 @@ def test_a_bundle_says_what_is_taken(tmp_path):
         policy = load_policy(save(replace(model, settings=replace(model.settings, choice=choice)), tmp_path / choice), ROBOT)
         policy.reset(0, "turn left")
         values.append(policy.act(make_observation()).values)
-        assert policy.model.settings.choice == choice
     assert not np.array_equal(*values)
+    bundle = load_bundle(tmp_path / "median")
+    del bundle.parameters["choice"]  # as of a bundle that does not know of it
+    silent = VlaPolicy(bundle, ROBOT)
+    silent.reset(0, "turn left")
+    assert np.array_equal(silent.act(make_observation()).values, values[1])
 
 
 def test_a_chunk_goes_on_where_the_last_one_ended(tmp_path):

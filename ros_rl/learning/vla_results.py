@@ -83,16 +83,9 @@ def _read(path: Path) -> dict[str, Any]:
     """Returns what a file holds: number of episodes, digest, how tokens were chosen, and rows."""
     try:
         file = json.loads(path.read_text(encoding="utf-8"))
-        rows, episodes, digest = file["rows"], file["episodes"], file.get("digest", "")
-        tokens = file.get("tokens", "")
-        if not (
-            isinstance(rows, list)
-            and rows
-            and isinstance(episodes, int)
-            and episodes > 0
-            and isinstance(digest, str)
-            and isinstance(tokens, str)
-        ):
+        rows, episodes, digest, tokens = file["rows"], file["episodes"], file.get("digest", ""), file.get("tokens", "")
+        named = isinstance(digest, str) and isinstance(tokens, str)
+        if not (isinstance(rows, list) and rows and isinstance(episodes, int) and episodes > 0 and named):
             raise ValueError("rows, episodes, digest or tokens")
         for row in rows:
             _check(row)

@@ -2,6 +2,7 @@
 
     python -m ros_rl.learning.bc collect put_red_block_in_bowl push_button --episodes 400 --folder out/demos
     python -m ros_rl.learning.bc train --demos out/demos --out out/vla --bc.steps 6000
+    python -m ros_rl.learning.bc train --demos out/more_demos --policy out/vla --out out/vla_more
     python -m ros_rl.learning.bc evaluate out/vla --tasks put_red_block_in_bowl push_button
 
 Both can be stopped and go on where they were. Training runs on the GPU where there is one, and on several with torchrun.
@@ -11,7 +12,7 @@ import json
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,11 +30,11 @@ from ros_rl.learning.demonstrations import Demonstrations, Sampling, Source, col
 from ros_rl.learning.token_checkpoint import read_training, write_training
 from ros_rl.learning.token_rollout import Request, TokenWorld, run_requests
 from ros_rl.policies.action_tokens import BINS, Ranges, relative_to
-from ros_rl.policies.bundle import load_bundle, save_bundle
+from ros_rl.policies.bundle import Bundle, load_bundle, save_bundle
 from ros_rl.policies.embedded_vla import EmbeddedConfig, EmbeddedVla
 from ros_rl.policies.language import vocabulary
 from ros_rl.policies.token_network import Decoding, Inputs
-from ros_rl.policies.vla import Parameters, VlaModel, digest, relative_joints, spec_for
+from ros_rl.policies.vla import ACTOR, Parameters, VlaModel, digest, relative_joints, spec_for
 from ros_rl.policies.vla_backbone import BackboneConfig
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.tabletop import JUDGING_SEEDS, TRAINING_SEEDS, training_tasks
@@ -109,7 +110,7 @@ class Ahead(nn.Module):
 class Cloner:
     """A model with its optimiser; a batch is a function of seed, process and step alone: a resumed training is the same training."""
 
-    def __init__(self, model: VlaModel, data: Demonstrations, args: BcArgs, rank: int = 0):
+    def __init__(self, model: VlaModel, data: Demonstrations, args: BcArgs, rank: int = 0, start: str = ""):
         """Prepares the targets.
 
         Args:
@@ -117,6 +118,7 @@ class Cloner:
             data: to imitate.
             args: settings.
             rank: number of this process.
+            start: digest of the weights where they are not random; a checkpoint of another start is refused.
         """
         for name in ("steps", "batch"):
             if getattr(args, name) < 1:
@@ -126,7 +128,7 @@ class Cloner:
             # Measured on a CPU, a step of 64 samples: 123 ms, with the fused attention 189 ms. In float32 they take the same, and
             # decoding is faster with the fused one.
             model.network.trunk.set_attn_implementation("eager")
-        self._what = {**asdict(args), "demonstrations": data.digest(), **model.meaning()}
+        self._what = {**asdict(args), "demonstrations": data.digest(), **model.meaning(), **({"start": start} if start else {})}
         self.step = 0
         joints = len(model.spec.joint_names)
         self._tokens = torch.from_numpy(model.code.encode(data.waypoints.astype(float), data.position[:, :joints].astype(float)))
@@ -251,6 +253,43 @@ def new_model(source: Source, data: Demonstrations, network: EmbeddedConfig | Ba
     return VlaModel.new(spec, settings, Ranges.of(robot.measured_names, data.position), Ranges.of(robot.joint_names, offsets))
 
 
+def continued_model(bundle: Bundle, source: Source, data: Demonstrations) -> VlaModel:
+    """Returns a bundle's model, to be trained on: its network and ranges stay; the cameras' sizes are those of the demonstrations.
+
+    Warns where more than 1 % of a joint's targets lie outside of its range: there they are cut.
+
+    Args:
+        bundle: of a VLA.
+        source: of the demonstrations.
+        data: them.
+
+    Raises:
+        UserError: the bundle is no VLA, or its robot, cameras, images or sampling are not those of the demonstrations.
+    """
+    if bundle.actor != ACTOR:
+        raise UserError(f"bundle '{bundle.name}' is played by '{bundle.actor}'; behaviour cloning goes on with a VLA's ('{ACTOR}')")
+    model, sampling = VlaModel.from_bundle(bundle), source.sampling
+    settings = model.settings
+    cloned = {
+        "robot": source.robot,
+        "cameras": sampling.cameras,
+        "image": sampling.image,
+        "ticks": sampling.ticks,
+        "period": sampling.period,
+    }
+    kept = {"robot": model.spec.robot, "cameras": model.spec.cameras, "image": model.network.image, "ticks": settings.ticks}
+    for name, value in {**kept, "period": settings.period}.items():
+        if cloned[name] != value:
+            raise UserError(f"policy: bundle '{bundle.name}' has {name} {value}, the demonstrations have {cloned[name]}")
+    robot = load_robot(source.robot)
+    coded = relative_to(data.waypoints, data.position[:, : len(robot.joints)], model.code.relative)
+    cut = ((coded < model.code.ranges.lower) | (coded > model.code.ranges.upper)).mean(axis=(0, 1))
+    if (cut > 0.01).any():
+        which = ", ".join(f"{name} {share:.1%}" for name, share in zip(robot.joint_names, cut, strict=True) if share > 0.01)
+        warnings.warn(f"targets outside of the policy's ranges are cut: {which}", stacklevel=2)
+    return replace(model, spec=spec_for(robot, source.sizes, sampling.ticks, sampling.period))
+
+
 @dataclass
 class Collect:
     """Makes demonstrations of tasks by their experts."""
@@ -302,6 +341,8 @@ class Train:
     """Where the bundle goes; its checkpoint lies beside it."""
     bc: BcArgs = field(default_factory=BcArgs)
     """Settings."""
+    policy: Path | None = None
+    """Bundle of a VLA to go on from, such as one that ships: its network and ranges are kept. None: a new network."""
     decoding: Decoding = "parallel"
     """parallel or autoregressive."""
     language: Literal["words", "sentence"] = "words"
@@ -328,19 +369,33 @@ class Train:
         torch.manual_seed(self.bc.seed)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            model = new_model(source, data, self._network(source.sampling, data))
+            model = self._model(source, data)
         for warning in caught:
             if issubclass(warning.category, UserWarning) and rank == 0:
                 print(f"warning: {warning.message}", file=sys.stderr)
         model.network.to(workers.device())
         workers.share_weights(model.network)
-        cloner = Cloner(model, data, self.bc, rank)
+        start = digest(model.network) if self.policy else ""
+        cloner = Cloner(model, data, self.bc, rank, start)
         train(cloner, self.out.with_name(self.out.name + ".checkpoint.safetensors"), show=rank == 0)
         if rank == 0:
             command = " ".join(["python -m ros_rl.learning.bc", *sys.argv[1:]])
             training = {"command": command, "revision": "", "data": f"{len(data)} samples of {self.demos}"}
-            save_bundle(self.out, model.to_bundle(self.out.name, "bc", training, {"digest": digest(model.network)}))
+            metrics = {"digest": digest(model.network), **({"started_from": start} if start else {})}
+            save_bundle(self.out, model.to_bundle(self.out.name, "bc", training, metrics))
             print(f"wrote {self.out}")
+
+    def _model(self, source: Source, data: Demonstrations) -> VlaModel:
+        if self.policy is None:
+            return new_model(source, data, self._network(source.sampling, data))
+        for name, value, default in (
+            ("decoding", self.decoding, "parallel"),
+            ("language", self.language, "words"),
+            ("backbone", self.backbone, ""),
+        ):
+            if value != default:
+                raise UserError(f"{name}: leave it out, the policy {self.policy} brings its own network")
+        return continued_model(load_bundle(self.policy), source, data)
 
     def _network(self, sampling: Sampling, data: Demonstrations) -> EmbeddedConfig | BackboneConfig:
         if self.backbone:

@@ -5,8 +5,8 @@ At every waypoint's time there is a sample: images, measured joints, instruction
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -147,12 +147,28 @@ class Episode:
         Raises:
             UserError: it is none of these, or damaged.
         """
-        try:
-            with safe_open(path, framework="numpy") as file:
-                said = file.metadata() or {}
-                return cls(said["instruction"], *(file.get_tensor(name) for name in ("images", "position", "waypoints")))
-        except (SafetensorError, KeyError, OSError) as error:
-            raise UserError(f"{path}: is no demonstration, or damaged ({error})") from None
+        with _opened(path) as file:
+            said = file.metadata() or {}
+            return cls(said["instruction"], *(file.get_tensor(name) for name in ("images", "position", "waypoints")))
+
+    @classmethod
+    def samples(cls, path: Path) -> int:
+        """Returns how many samples the episode of a file has, without reading them.
+
+        Raises:
+            UserError: it is none of these, or damaged.
+        """
+        with _opened(path) as file:
+            return int(file.get_slice("position").get_shape()[0])
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    try:
+        with safe_open(path, framework="numpy") as file:
+            yield file
+    except (SafetensorError, KeyError, OSError) as error:
+        raise UserError(f"{path}: is no demonstration, or damaged ({error})") from None
 
 
 def waypoints_after(commands: np.ndarray, rows: int, ticks: int) -> np.ndarray:
@@ -378,17 +394,25 @@ class Demonstrations:
         """
         if not episodes:
             raise UserError("there are no demonstrations")
-        first = episodes[0]
-        for episode in episodes:
-            if episode.images.shape[1:] != first.images.shape[1:] or episode.waypoints.shape[1:] != first.waypoints.shape[1:]:
-                raise UserError(
-                    f"demonstrations have images of {episode.images.shape[1:]} and waypoints of {episode.waypoints.shape[1:]}, "
-                    f"others of {first.images.shape[1:]} and {first.waypoints.shape[1:]}"
-                )
-        instructions = [episode.instruction for episode in episodes for _ in episode.position]
-        lengths = [len(episode.position) for episode in episodes]
-        images, position, waypoints = (np.concatenate([getattr(e, name) for e in episodes]) for name in ("images", "position", "waypoints"))
-        return cls(instructions, images, position, waypoints, np.repeat(np.cumsum(lengths) - 1, lengths))
+        return cls._filled(episodes, [len(episode.position) for episode in episodes])
+
+    @classmethod
+    def _filled(cls, episodes: Iterable[Episode], lengths: Sequence[int]) -> "Demonstrations":
+        """Puts episodes of known lengths together, one at a time: there is never room for more than one of them beside the whole."""
+        ends = np.cumsum(lengths)
+        instructions: list[str] = []
+        whole: dict[str, np.ndarray] = {}
+        for episode, end in zip(episodes, ends, strict=True):
+            start = len(instructions)
+            instructions += [episode.instruction] * (end - start)
+            for name in ("images", "position", "waypoints"):
+                values = getattr(episode, name)
+                if name not in whole:
+                    whole[name] = np.empty((ends[-1], *values.shape[1:]), values.dtype)
+                if values.shape[1:] != whole[name].shape[1:]:
+                    raise UserError(f"demonstrations have {name} of {values.shape[1:]}, others of {whole[name].shape[1:]}")
+                whole[name][start:end] = values
+        return cls(instructions, **whole, last=np.repeat(ends - 1, lengths))
 
     def later(self, periods: int) -> np.ndarray:
         """Returns the target of the commanded joints that many periods after each sample, at most at its episode's end, (N, n)."""
@@ -404,7 +428,7 @@ class Demonstrations:
         files = sorted(folder.glob("*.safetensors"))
         if not files:
             raise UserError(f"{folder}: holds no demonstrations; python -m ros_rl.learning.bc collect makes them")
-        return cls.of([Episode.load(file) for file in files])
+        return cls._filled((Episode.load(file) for file in files), [Episode.samples(file) for file in files])
 
     def __len__(self) -> int:
         return len(self.instructions)

@@ -1,4 +1,5 @@
 import json
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -7,9 +8,9 @@ import torch
 from safetensors.torch import save
 
 from ros_rl.errors import UserError
-from ros_rl.learning.bc import BcArgs, Cloner, Train, cloning_loss, main, new_model, schedule
+from ros_rl.learning.bc import BcArgs, Cloner, Train, cloning_loss, continued_model, main, new_model, schedule
 from ros_rl.learning.demonstrations import Demonstrations, Episode, Sampling, Source
-from ros_rl.policies.bundle import load_bundle
+from ros_rl.policies.bundle import load_bundle, save_bundle
 from ros_rl.policies.embedded_vla import EmbeddedConfig
 from ros_rl.policies.vla import VlaModel, digest
 from ros_rl.robots.spec import load_robot
@@ -186,6 +187,52 @@ def test_the_command_writes_a_bundle(tmp_path, capsys, data):
     assert main(["train", "--demos", str(tmp_path / "none"), "--out", str(tmp_path / "x")]) == 2
     assert "holds no demonstrations" in capsys.readouterr().err
     assert Train(folder, tmp_path).language == "words"
+
+
+@pytest.mark.filterwarnings("ignore:.*hardly moves")
+def test_training_goes_on_from_a_bundle_with_its_network_and_its_ranges(tmp_path, capsys, data):
+    folder, first, second = (tmp_path / name for name in ("demos", "first", "second"))
+    replace(SOURCE, sizes={"small": (64, 64)}).mark(folder)
+    for seed in range(2):
+        make_episode(seed).save(folder / f"{seed}.safetensors")
+    model = make(data)
+    save_bundle(first, model.to_bundle("first", "bc", {}, {}))
+    words = ["train", "--demos", str(folder), "--policy", str(first), "--out", str(second), "--bc.batch", "4", "--bc.steps"]
+    # The first step of a training is a twentieth of the largest: with that at almost nothing the weights are the bundle's.
+    assert main([*words, "2", "--bc.learning-rate", "1e-12", "--bc.weight-decay", "0"]) == 0
+    bundle = load_bundle(second)
+    assert bundle.metrics["started_from"] == digest(model.network)
+    assert all(np.allclose(bundle.tensors[name], value, atol=1e-9) for name, value in model.to_bundle("", "bc", {}, {}).tensors.items())
+    # Its cameras are those of the demonstrations, though the network reads 32 x 32 still.
+    assert ("images.small", (64, 64, 3)) in [(key.name, key.shape) for key in bundle.spec.observation]
+    assert VlaModel.from_bundle(bundle).network.image == (32, 32)
+
+    capsys.readouterr()
+    save_bundle(first, make(data, seed=1).to_bundle("first", "bc", {}, {}))
+    assert main([*words, "4", "--bc.learning-rate", "1e-12", "--bc.weight-decay", "0"]) == 2
+    assert "second.checkpoint.safetensors: is of a training with" in capsys.readouterr().err
+    for extra, message in {
+        ("--language", "sentence"): "language: leave it out, the policy",
+        ("--policy", "arm_circle"): "bundle 'arm_circle' is played by",
+        ("--policy", str(tmp_path / "none")): "none",
+        ("--policy", "tabletop_vla"): "bundle 'tabletop_vla' has cameras ('front', 'hand'), the demonstrations have ('small',)",
+    }.items():
+        assert main([*words, "2", "--out", str(tmp_path / "third"), *extra]) == 2
+        said = capsys.readouterr().err
+        assert message in said and said.count("\n") == 1, said
+    assert not (tmp_path / "third").exists()
+
+
+def test_targets_beyond_the_ranges_of_a_policy_are_named(data):
+    with pytest.warns(UserWarning, match="hardly moves"):
+        bundle = make(data).to_bundle("first", "bc", {}, {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        continued_model(bundle, SOURCE, data)
+    far = data.waypoints.copy()
+    far[:16, :, 2] += 0.5  # a tenth of the 160 samples, beyond ±0.02
+    with pytest.warns(UserWarning, match=r"targets outside of the policy's ranges are cut: joint3 1\d\.\d%$"):
+        continued_model(bundle, SOURCE, replace(data, waypoints=far))
 
 
 def test_bad_words_are_one_line_before_anything_is_collected_or_trained(tmp_path, capsys):

@@ -62,6 +62,17 @@ def test_episodes_are_put_together_if_they_fit(tmp_path):
     other = make_episode(2)
     with pytest.raises(UserError, match="others of"):
         Demonstrations.of([make_episode(0), Episode("x", other.images[:, :1], other.position, other.waypoints)])
+    for seed, rows in ((0, 4), (1, 2)):
+        make_episode(seed, rows).save(tmp_path / f"{seed}.safetensors")
+    read = Demonstrations.load(tmp_path)
+    assert read.instructions == data.instructions and read.last.tolist() == data.last.tolist() == [3, 3, 3, 3, 5, 5]
+    assert np.array_equal(read.images, data.images) and read.images.dtype == np.uint8
+    np.testing.assert_allclose(read.waypoints, data.waypoints, rtol=1e-6)
+    (tmp_path / "2.safetensors").write_bytes(b"\x80\x04pickle")
+    with pytest.raises(UserError, match=r"2\.safetensors: is no demonstration, or damaged"):
+        Demonstrations.load(tmp_path)
+    for path in tmp_path.glob("*.safetensors"):
+        path.unlink()
     with pytest.raises(UserError, match="no demonstrations"):
         Demonstrations.load(tmp_path)
 

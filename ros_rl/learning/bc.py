@@ -266,9 +266,7 @@ def continued_model(bundle: Bundle, source: Source, data: Demonstrations) -> Vla
     Raises:
         UserError: the bundle is no VLA, or its robot, cameras, images or sampling are not those of the demonstrations.
     """
-    if bundle.actor != ACTOR:
-        raise UserError(f"bundle '{bundle.name}' is played by '{bundle.actor}'; behaviour cloning goes on with a VLA's ('{ACTOR}')")
-    model, sampling = VlaModel.from_bundle(bundle), source.sampling
+    model, sampling = _vla(bundle), source.sampling
     settings = model.settings
     cloned = {
         "robot": source.robot,
@@ -288,6 +286,12 @@ def continued_model(bundle: Bundle, source: Source, data: Demonstrations) -> Vla
         which = ", ".join(f"{name} {share:.1%}" for name, share in zip(robot.joint_names, cut, strict=True) if share > 0.01)
         warnings.warn(f"targets outside of the policy's ranges are cut: {which}", stacklevel=2)
     return replace(model, spec=spec_for(robot, source.sizes, sampling.ticks, sampling.period))
+
+
+def _vla(bundle: Bundle) -> VlaModel:
+    if bundle.actor != ACTOR:
+        raise UserError(f"bundle '{bundle.name}' is played by '{bundle.actor}'; behaviour cloning knows VLAs ('{ACTOR}') only")
+    return VlaModel.from_bundle(bundle)
 
 
 @dataclass
@@ -314,6 +318,8 @@ class Collect:
     """Seeds from here on; those of training are below 1,000,000."""
     noise: float = 0.0
     """rad: largest standard deviation of smooth noise that leads the expert off its path, so that the way back is learned too."""
+    after: Path | None = None
+    """Bundle of a VLA that acts first: the expert begins where it was left when its time was up, and what it can do is left out."""
 
     def run(self) -> None:
         """Collects."""
@@ -325,9 +331,10 @@ class Collect:
         if not 0 <= self.noise <= 0.5:
             raise UserError(f"noise must be from 0 to 0.5 rad, got {self.noise:g}")
         sampling = Sampling(self.cameras, (self.image, self.image), self.ticks, self.period)
+        after = None if self.after is None else _vla(load_bundle(self.after))
         for task in [task for name in self.tasks for task in training_tasks(name, self.robot)]:
             with tqdm(total=self.episodes, desc=task.name, disable=None) as bar:
-                made = collect(task, seeds, sampling, self.folder, self.noise, bar.update)
+                made = collect(task, seeds, sampling, self.folder, self.noise, bar.update, after)
             print(f"{task.name}: {made} demonstrations of {self.episodes}")
 
 

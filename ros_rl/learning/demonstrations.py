@@ -20,13 +20,14 @@ from ros_rl.data.features import CAMERA_PREFIX
 from ros_rl.errors import UserError, unknown
 from ros_rl.hardware.guard import Guard, GuardedRobot
 from ros_rl.hardware.interface import JointCommand, Observation
-from ros_rl.hardware.mujoco import MujocoRobot
+from ros_rl.hardware.mujoco import MujocoRobot, Snapshot
 from ros_rl.learning.rollout import Step, run_episode
+from ros_rl.learning.token_rollout import TokenWorld, left_behind
 from ros_rl.paths import write_atomically
 from ros_rl.policies.actors import load_policy
 from ros_rl.policies.interface import Policy
 from ros_rl.policies.runner import PolicyRunner
-from ros_rl.policies.vla import scaled, spec_for
+from ros_rl.policies.vla import VlaModel, digest, scaled, spec_for
 from ros_rl.robots.spec import RobotSpec, load_robot
 from ros_rl.safety.interface import PassThrough
 from ros_rl.safety.stage import SafetyStage
@@ -34,6 +35,8 @@ from ros_rl.sim.camera import CameraRenderer
 from ros_rl.sim.task import Task, TaskMonitor
 
 _SOURCE = "source.json"
+_FAILED = ".failed"  # instead of .safetensors: this seed gives no demonstration
+_COPIES = 16  # of a policy's episodes at once
 
 
 @dataclass(frozen=True)
@@ -256,6 +259,21 @@ class _Watched(PolicyRunner):
         super().close()
 
 
+class _Simulation(MujocoRobot):
+    """Begins an episode in a given state, where there is one.
+
+    Attributes:
+        state: MuJoCo's integration state; None: what the seed says.
+    """
+
+    state: np.ndarray | None = None
+
+    def reset(self, seed: int) -> None:
+        super().reset(seed)
+        if self.state is not None:
+            self.restore(Snapshot(self.state, {}))
+
+
 class Demonstrator:
     """Does a task by its own policy."""
 
@@ -271,7 +289,7 @@ class Demonstrator:
             UserError: there is no such camera, or the sampling does not fit the robot.
         """
         self.task, self.sampling, self.spec = task, sampling, load_robot(task.robot)
-        simulation = MujocoRobot(self.spec, task)
+        self._simulation = simulation = _Simulation(self.spec, task)
         known = simulation.model.cameras
         for name in sampling.cameras:
             if name not in known:
@@ -281,8 +299,15 @@ class Demonstrator:
         self._robot = GuardedRobot(simulation, Guard(self.spec))
         self._runner = _Watched(load_policy(task.policy, self.spec), simulation, sampling)
 
-    def demonstrate(self, seed: int, instruction: str) -> Episode | None:
-        """Returns the episode from the initial state of a seed, None if the task was not done; it says `instruction`."""
+    def demonstrate(self, seed: int, instruction: str, state: np.ndarray | None = None) -> Episode | None:
+        """Returns the episode from the initial state of a seed, None if the task was not done; it says `instruction`.
+
+        Args:
+            seed: of the initial state and of the noise.
+            instruction: what is said.
+            state: to begin in instead, MuJoCo's integration state.
+        """
+        self._simulation.state = state
         commands: list[np.ndarray] = []
         steps = round(self.task.time_limit * self.spec.control_rate) + 1
         stage, monitor = SafetyStage(self.spec, PassThrough()), TaskMonitor(self.task, self.spec)
@@ -292,8 +317,8 @@ class Demonstrator:
         def note(step: Step) -> None:
             commands.append(step.sent.in_order_of(self.spec) - runner.noise.value)
 
-        state = run_episode(self._robot, runner, stage, seed, steps, monitor, note)
-        if state is None or not state.success:
+        end = run_episode(self._robot, runner, stage, seed, steps, monitor, note)
+        if end is None or not end.success:
             return None
         waypoints = waypoints_after(np.stack(commands), round(sampling.period * self.spec.control_rate), sampling.ticks)
         return Episode(instruction, np.stack(runner.images), np.stack(runner.positions), waypoints)
@@ -305,34 +330,68 @@ class Demonstrator:
 
 
 def collect(
-    task: Task, seeds: Iterable[int], sampling: Sampling, folder: Path, noise: float = 0.0, update: Callable[[], Any] = lambda: None
+    task: Task,
+    seeds: Iterable[int],
+    sampling: Sampling,
+    folder: Path,
+    noise: float = 0.0,
+    update: Callable[[], Any] = lambda: None,
+    after: VlaModel | None = None,
 ) -> int:
     """Writes a demonstration by the task's own policy for each seed into a folder; goes on where it was stopped.
 
     Instructions are those of the task and its paraphrases in turn. What the expert fails at is left out.
 
+    Args:
+        task: that is done.
+        seeds: of the initial states.
+        sampling: how episodes are cut.
+        folder: where they go.
+        noise: rad (m), see `Noise`.
+        update: called after each seed.
+        after: a policy that acts first, without drawing tokens; the expert begins where it was left when its time was up, and episodes
+            that ended otherwise are left out. So the data have the states that this policy comes into and does not know (Ross et al., "A
+            Reduction of Imitation Learning and Structured Prediction to No-Regret Online Learning", 2011; that the expert takes over, and
+            only its part is learned: Kelly et al., "HG-DAgger", 2019).
+
     Returns:
         how many there are now.
 
     Raises:
-        UserError: there is no such camera, the sampling does not fit the robot, or the folder holds demonstrations of another kind.
+        UserError: there is no such camera, the sampling does not fit the robot, the folder holds demonstrations of another kind, or
+            `after` is of another robot.
     """
-    said = (task.instruction, *task.paraphrases)
-    made = 0
+    kind = "" if after is None else f"-after-{digest(after.network)[:8]}"
+    said, paths = {}, {}
+    for seed in seeds:
+        said[seed] = (task.instruction, *task.paraphrases)[seed % (1 + len(task.paraphrases))]
+        paths[seed] = folder / f"{task.name}-{seed:06d}{kind}.safetensors"
+    missing = {seed: said[seed] for seed, path in paths.items() if not path.exists() and not path.with_suffix(_FAILED).exists()}
+    for _ in range(len(paths) - len(missing)):
+        update()
     with closing(Demonstrator(task, sampling, noise)) as demonstrator:
         demonstrator.source.mark(folder)
-        for seed in seeds:
-            name = f"{task.name}-{seed:06d}"
-            path, failed = folder / f"{name}.safetensors", folder / f"{name}.failed"
-            if not path.exists() and not failed.exists():
-                episode = demonstrator.demonstrate(seed, said[seed % len(said)])
-                if episode is None:
-                    failed.touch()
-                else:
-                    episode.save(path)
-            made += path.exists()
+        for seed, state in _left_behind(task, after, missing) if after else dict.fromkeys(missing).items():
+            episode = demonstrator.demonstrate(seed, said[seed], state) if state is not None or after is None else None
+            if episode is None:
+                paths[seed].with_suffix(_FAILED).touch()
+            else:
+                episode.save(paths[seed])
             update()
-    return made
+    return sum(path.exists() for path in paths.values())
+
+
+def _left_behind(task: Task, policy: VlaModel, said: dict[int, str]) -> Iterator[tuple[int, np.ndarray | None]]:
+    """Yields each seed with the state that the policy was left in, some at a time; `said` has the instruction for each seed."""
+    if not said:
+        return
+    if task.robot != policy.spec.robot:
+        raise UserError(f"task '{task.name}' is for robot '{task.robot}', the policy for '{policy.spec.robot}'")
+    seeds = list(said)
+    with closing(TokenWorld(task, load_robot(task.robot), min(_COPIES, len(seeds)))) as world:
+        for first in range(0, len(seeds), _COPIES):
+            part = seeds[first : first + _COPIES]
+            yield from zip(part, left_behind(policy, world, part, [said[seed] for seed in part]), strict=True)
 
 
 def from_dataset(dataset: Dataset, sampling: Sampling, robot: RobotSpec) -> list[Episode]:

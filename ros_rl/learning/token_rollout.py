@@ -182,6 +182,25 @@ def run_requests(model: VlaModel, world: TokenWorld, requests: Sequence[Request]
     return traces
 
 
+def left_behind(model: VlaModel, world: TokenWorld, seeds: Sequence[int], instructions: Sequence[str]) -> list[np.ndarray | None]:
+    """Returns the states in which a policy that draws no tokens was left when its time was up, of an episode for each seed.
+
+    Args:
+        model: that acts.
+        world: where; it has as many copies as there are seeds, or more.
+        seeds: of the initial states.
+        instructions: what is said in each.
+
+    Returns:
+        MuJoCo's integration states; None for an episode that ended otherwise, in success or failure.
+    """
+    requests = [Request(start, said, (seed,)) for seed, start, said in zip(seeds, world.starts(seeds), instructions, strict=True)]
+    assert len(requests) <= len(world.sim), "the states of an earlier batch would be gone"
+    traces = run_requests(model, world, requests, 0.0)
+    states = world.sim.snapshot(np.arange(len(traces)))
+    return [state if trace.truncated and not trace.success else None for state, trace in zip(states, traces, strict=True)]
+
+
 def _run(model: VlaModel, world: TokenWorld, traces: Sequence[Trace], temperature: float) -> None:
     joints = len(model.spec.joint_names)
     running = dict(enumerate(traces))

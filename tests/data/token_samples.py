@@ -1,11 +1,12 @@
 """A tiny world and tiny token policies for it, for tests: an arm on a floor, a camera of 32 pixels, episodes of 0.6 s."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from ros_rl.policies.action_tokens import Ranges
+from ros_rl.policies.action_tokens import Ranges, WaypointCode
 from ros_rl.policies.embedded_vla import EmbeddedConfig
 from ros_rl.policies.vla import Parameters, VlaModel, spec_for
 from ros_rl.policies.vla_backbone import BackboneConfig
@@ -56,3 +57,11 @@ def make_model(decoding: str = "parallel", backbone: Path | None = None, tempera
     state = Ranges(robot.measured_names, np.full(len(robot.measured_names), -3.0), np.full(len(robot.measured_names), 3.0))
     action = Ranges(robot.joint_names, np.full(joints, -0.1), np.full(joints, 0.1))
     return VlaModel.new(spec_for(robot, {"small": (32, 32)}, TICKS, PERIOD), settings, state, action)
+
+
+def turning(model: VlaModel, angle: float) -> VlaModel:
+    """Returns a model that turns the first joint by `angle` (rad) in each chunk, whatever its network says; other joints hardly move."""
+    lower = np.full(len(model.spec.joint_names), -1e-4)
+    upper = -lower
+    lower[0], upper[0] = angle - 1e-4, angle + 1e-4
+    return replace(model, code=WaypointCode(Ranges(model.spec.joint_names, lower, upper), model.code.relative, model.code.ticks))

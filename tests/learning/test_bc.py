@@ -247,6 +247,7 @@ def test_bad_words_are_one_line_before_anything_is_collected_or_trained(tmp_path
         (*collect, "--first-seed", "999999", "--episodes", "2"): "with seeds from 0 to 999999, got 2 from 999999 on",
         ("collect", "put_in_bowl:yellow", *collect[2:]): "'put_in_bowl:yellow' is kept for the split unseen_pairings",
         ("collect", "tower_of_three", *collect[2:]): "'tower_of_three' is kept for the split long_horizon",
+        (*collect, "--after", "arm_circle"): "bundle 'arm_circle' is played by",
         tuple(train): "lacks source.json",
         (*train, "--lora", "-1"): "lora must be 0 or more",
         ("evaluate", "arm_circle", "--tasks", "push_button", "--episodes", "0"): "episodes must be from 1",

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sample_episodes import SPEC, make_columns, make_videos, shade
+from token_samples import make_model, turning
 
 from ros_rl.data.dataset import Dataset, DatasetWriter
 from ros_rl.errors import UserError
@@ -19,7 +20,7 @@ from ros_rl.learning.demonstrations import (
     from_dataset,
     waypoints_after,
 )
-from ros_rl.policies.vla import scaled
+from ros_rl.policies.vla import scaled, spec_for
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.task import load_task
 
@@ -117,13 +118,18 @@ def test_failed_episodes_are_left_out_and_what_does_not_fit_is_refused(tmp_path)
         from_dataset(dataset, SAMPLING, load_robot("arm"))
 
 
-def test_collecting_goes_on_where_it_was_stopped_and_keeps_to_its_sampling(tmp_path):
+def small_push(folder):
+    """Writes the task of pushing a button, seen by cameras of 32 x 32 pixels."""
     text = load_task("push_button").path.read_text()
-    (tmp_path / "scene.xml").write_text(
+    (folder / "scene.xml").write_text(
         (load_task("push_button").path.parents[1] / "scenes/tabletop.xml").read_text().replace("640 480", "32 32")
     )
-    (tmp_path / "push.yaml").write_text(text.replace("scene: tabletop", f"scene: {tmp_path}/scene.xml"))
-    task, sampling = load_task(tmp_path / "push.yaml"), Sampling(("overhead",), (32, 32), 5, 0.1)
+    (folder / "push.yaml").write_text(text.replace("scene: tabletop", f"scene: {folder}/scene.xml"))
+    return load_task(folder / "push.yaml")
+
+
+def test_collecting_goes_on_where_it_was_stopped_and_keeps_to_its_sampling(tmp_path):
+    task, sampling = small_push(tmp_path), Sampling(("overhead",), (32, 32), 5, 0.1)
     assert collect(task, [7], sampling, tmp_path / "demos") == 1
     path = tmp_path / "demos/push-000007.safetensors"
     written = path.read_bytes()
@@ -151,6 +157,34 @@ def test_collecting_goes_on_where_it_was_stopped_and_keeps_to_its_sampling(tmp_p
         collect(task, [8], Sampling(("nose",), (16, 16), 5, 0.1), tmp_path / "more")
     assert not (tmp_path / "more").exists()
     assert Source.of(tmp_path / "demos") == Source("arm", {"overhead": (32, 32)}, sampling)
+
+
+def test_the_expert_begins_where_a_policy_was_left_whose_time_was_up(tmp_path):
+    sampling = Sampling(("overhead",), (32, 32), 2, 0.1)
+    task = replace(small_push(tmp_path), time_limit=8.0)
+    model = turning(make_model(), 0.02)
+    model = replace(model, spec=spec_for(load_robot("arm"), {"overhead": (32, 32)}, 2, 0.1))
+    seeds = [7, 8]
+    assert collect(task, seeds, sampling, tmp_path / "plain") == 2
+    counted = []
+    assert collect(task, seeds, sampling, tmp_path / "after", update=lambda: counted.append(1), after=model) == len(counted) == 2
+    for seed in seeds:
+        (path,) = (tmp_path / "after").glob(f"push-{seed:06d}-after-*.safetensors")
+        plain, after = Episode.load(tmp_path / f"plain/push-{seed:06d}.safetensors"), Episode.load(path)
+        turned = after.position[0] - plain.position[0]
+        # 40 chunks of 0.2 s in 8 s, each some 0.02 rad further.
+        assert turned[0] == pytest.approx(40 * 0.02, abs=0.1) and np.abs(turned[1:7]).max() < 0.03
+        assert len(after.position) < 8.0 / 0.1, "the time is the expert's own, and what the policy did is no part of the episode"
+        assert after.instruction == plain.instruction and not np.array_equal(after.images[0], plain.images[0])
+    written = path.read_bytes()
+    path.unlink()
+    assert collect(task, seeds, sampling, tmp_path / "after", after=model) == 2 and path.read_bytes() == written
+    # Other policies leave other states; in half a second the expert can do nothing.
+    other = replace(model, network=make_model(seed=1).network)
+    assert collect(replace(task, time_limit=0.5), seeds, sampling, tmp_path / "after", after=other) == 0
+    assert len(list((tmp_path / "after").glob("*.failed"))) == 2
+    with pytest.raises(UserError, match="is for robot 'panda', the policy for 'arm'"):
+        collect(load_task("push_button", "panda"), seeds, sampling, tmp_path / "other", after=model)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from token_samples import make_model, make_task
+from token_samples import make_model, make_task, turning
 
 from ros_rl.hardware.guard import Guard, GuardedRobot
-from ros_rl.hardware.mujoco import MujocoRobot
+from ros_rl.hardware.mujoco import MujocoRobot, Snapshot
 from ros_rl.learning.rollout import Step, run_episode
-from ros_rl.learning.token_rollout import Request, Start, TokenWorld, run_requests
+from ros_rl.learning.token_rollout import Request, Start, TokenWorld, left_behind, run_requests
 from ros_rl.policies.runner import PolicyRunner
 from ros_rl.policies.vla import VlaPolicy
 from ros_rl.robots.spec import load_robot
@@ -87,3 +87,20 @@ def test_an_episode_whose_simulation_diverges_has_failed_and_the_others_go_on(wo
         assert not trace.diverged and trace.seconds == expected.seconds
         assert np.array_equal(trace.position, expected.position) and np.array_equal(trace.tokens, expected.tokens)
     assert not any(trace.diverged for trace in run_requests(make_model(), world, good, 1.0))
+
+
+def test_the_state_is_kept_in_which_a_policy_was_left_unless_it_succeeded(task, world):
+    says = [task.instruction] * 2
+    # The task is done at 0.12 rad; in 0.6 s there are three chunks.
+    slow, fast = turning(make_model(), 0.02), turning(make_model(), 0.1)
+    states = left_behind(slow, world, [5, 6], says)
+    trace = run_requests(slow, world, requests_of(world, [(6,)], seed=6), 0.0)[0]
+    robot = MujocoRobot(load_robot("arm"), task)
+    robot.restore(Snapshot(states[1], {}))
+    found = robot.read()
+    robot.close()
+    assert trace.truncated and found.stamp == pytest.approx(0.6)
+    world.begin(np.array([0]), [Start(states[1], np.zeros(8))])
+    assert np.array_equal(world.position(np.array([0]))[0], found.joint_position)
+    assert found.joint_position[0] - trace.position[0][0] == pytest.approx(0.06, abs=0.02)
+    assert left_behind(fast, world, [5, 6], says) == [None, None]

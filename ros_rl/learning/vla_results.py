@@ -2,7 +2,8 @@
 
     python -m ros_rl.learning.vla_results out/vla docs/results/vla.json
 
-The folder has a file for each stage and seed, <stage>_<seed>.json, such as bc_0.json and grpo_0.json.
+The folder has a file for each stage and seed, <stage>_<seed>.json, such as bc_0.json and grpo_0.json; without any of grpo the table is
+of bc alone.
 """
 
 import json
@@ -35,12 +36,12 @@ def gather(folder: Path) -> dict[str, Any]:
     Raises:
         UserError: there are no files or one is wrong, files were not measured alike, or two of them are of the same weights.
     """
-    files = {stage: sorted(folder.glob(f"{stage}_*.json")) for stage in STAGES}
+    files = {stage: paths for stage in STAGES if (paths := sorted(folder.glob(f"{stage}_*.json")))}
     seeds = {stage: [path.stem.removeprefix(f"{stage}_") for path in paths] for stage, paths in files.items()}
-    first = seeds[STAGES[0]]
-    if not first:
+    if STAGES[0] not in seeds:
         raise UserError(f"{folder}: holds no {STAGES[0]}_<seed>.json; ros-rl bench tabletop --policy … --out writes them")
-    for stage in STAGES:
+    first = seeds[STAGES[0]]
+    for stage in files:
         if seeds[stage] != first:
             raise UserError(f"{folder}: has {stage} of the seeds {', '.join(seeds[stage])}, {STAGES[0]} of {', '.join(first)}")
     measured = {stage: [_read(path) for path in paths] for stage, paths in files.items()}
@@ -51,12 +52,12 @@ def gather(folder: Path) -> dict[str, Any]:
     if len(tokens) > 1:
         raise UserError(f"{folder}: was measured with tokens chosen in different ways, {', '.join(sorted(tokens))}")
     rows = _rows(measured, folder)
-    means = _means(rows)
+    means = _means(rows, list(files))
     summary = {split: {stage: _summary(values) for stage, values in of_split.items()} for split, of_split in means.items()}
     digests = {stage: [file["digest"] for file in of_stage] for stage, of_stage in measured.items()}
     twice = [name for name, count in Counter(name for names in digests.values() for name in names if name).items() if count > 1]
     if twice:
-        those = [path.name for stage in STAGES for path, name in zip(files[stage], digests[stage], strict=True) if name == twice[0]]
+        those = [path.name for stage in files for path, name in zip(files[stage], digests[stage], strict=True) if name == twice[0]]
         raise UserError(f"{folder}: {' and '.join(those)} are of the same weights, {twice[0]}; measure each policy once")
     how = {"episodes": episodes.pop(), "tokens": tokens.pop()}
     return how | {"seeds": first, "digests": digests, "rows": rows, "means": means, "summary": summary}
@@ -68,12 +69,12 @@ def _rows(measured: dict[str, list[dict[str, Any]]], folder: Path) -> list[dict[
     for stage, of_stage in measured.items():
         for row in (row for file in of_stage for row in file["rows"]):
             key = (row["split"], row["task"])
-            entry = found.setdefault(key, {"split": key[0], "task": key[1], **{name: [] for name in STAGES}, "failed": {}})
+            entry = found.setdefault(key, {"split": key[0], "task": key[1], **{name: [] for name in measured}, "failed": {}})
             entry[stage].append(row["success_rate"])
             entry["failed"].setdefault(stage, Counter()).update(failure["reason"] for failure in row["failed"])
     seeds = len(measured[STAGES[0]])
     for row in found.values():
-        if any(len(row[stage]) != seeds for stage in STAGES):
+        if any(len(row[stage]) != seeds for stage in measured):
             raise UserError(f"{folder}: '{row['task']}' in the split {row['split']} was not measured for every stage and seed")
         row["failed"] = {stage: dict(reasons.most_common()) for stage, reasons in row["failed"].items()}
     return list(found.values())
@@ -110,12 +111,12 @@ def _check(row: dict[str, Any]) -> None:
         raise ValueError(f"{named}: a failure has no reason")
 
 
-def _means(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
+def _means(rows: Sequence[dict[str, Any]], stages: Sequence[str]) -> dict[str, dict[str, list[float]]]:
     """Returns for each split and stage the mean over its tasks, a number for each seed."""
     means = {}
     for split in [split for split in SPLITS if any(row["split"] == split for row in rows)]:
         of_split = [row for row in rows if row["split"] == split]
-        means[split] = {stage: [round(float(mean), 4) for mean in np.mean([row[stage] for row in of_split], axis=0)] for stage in STAGES}
+        means[split] = {stage: [round(float(mean), 4) for mean in np.mean([row[stage] for row in of_split], axis=0)] for stage in stages}
     return means
 
 
@@ -130,22 +131,22 @@ def markdown(result: dict[str, Any]) -> str:
 
     The line over all tasks has the interquartile mean over the seeds, and of several seeds its 95 % bootstrap interval.
     """
-    splits = list(result["means"])
+    splits, stages = list(result["means"]), list(result["digests"])
     lines = ["| task | " + " | ".join(split.replace("_", " ") for split in splits) + " |", "|---" * (len(splits) + 1) + "|"]
     for task in sorted({row["task"] for row in result["rows"]}):
         of_task = {row["split"]: row for row in result["rows"] if row["task"] == task}
-        lines.append(f"| `{task}` | " + " | ".join(_cell(of_task.get(split)) for split in splits) + " |")
+        lines.append(f"| `{task}` | " + " | ".join(_cell(of_task.get(split), stages) for split in splits) + " |")
     name = "mean [95 % interval]" if len(result["seeds"]) > 1 else "mean"
-    summaries = (" → ".join(_shown(result["summary"][split][stage]) for stage in STAGES) for split in splits)
+    summaries = (" → ".join(_shown(result["summary"][split][stage]) for stage in stages) for split in splits)
     lines.append(f"| {name} | " + " | ".join(summaries) + " |")
-    for stage in STAGES:
+    for stage in stages:
         cells = [", ".join(f"{100 * value:.0f}" for value in result["means"][split][stage]) for split in splits]
         lines.append(f"| {stage}, seed by seed | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _cell(of_stage: dict[str, Any] | None) -> str:
-    return "–" if of_stage is None else " → ".join(f"{100 * np.mean(of_stage[stage]):.0f}" for stage in STAGES)
+def _cell(of_stage: dict[str, Any] | None, stages: Sequence[str]) -> str:
+    return "–" if of_stage is None else " → ".join(f"{100 * np.mean(of_stage[stage]):.0f}" for stage in stages)
 
 
 def _shown(summary: dict[str, Any]) -> str:

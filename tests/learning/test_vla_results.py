@@ -45,6 +45,19 @@ def test_rates_are_gathered_by_task_and_stage_and_averaged(folder):
     ]
 
 
+def test_without_a_second_stage_the_table_is_of_the_first(folder):
+    for path in folder.glob("grpo_*.json"):
+        path.unlink()
+    result = gather(folder)
+    assert result["means"]["train"] == {"bc": [0.3, 0.4]} and result["digests"] == {"bc": ["bc0", "bc1"]}
+    assert markdown(result).splitlines()[2:] == [
+        "| `lift` | 10 | – |",
+        "| `slide` | 60 | 20 |",
+        "| mean [95 % interval] | 35 [30, 40] | 20 [20, 20] |",
+        "| bc, seed by seed | 30, 40 | 20, 20 |",
+    ]
+
+
 def test_of_four_seeds_the_middle_two_count_and_one_has_no_interval(tmp_path):
     write(tmp_path, "bc", "0", {("train", "slide"): 0.1})
     write(tmp_path, "grpo", "0", {("train", "slide"): 0.4})

@@ -5,7 +5,7 @@
     python -m ros_rl.learning.bc train --demos out/more_demos --policy out/vla --out out/vla_more
     python -m ros_rl.learning.bc evaluate out/vla --tasks put_red_block_in_bowl push_button
 
-Both can be stopped and go on where they were. Training runs on the GPU where there is one, and on several with torchrun.
+Collecting and training can be stopped and go on where they were. Training runs on the GPU where there is one, and on several with torchrun.
 """
 
 import json
@@ -30,11 +30,11 @@ from ros_rl.learning.demonstrations import Demonstrations, Sampling, Source, col
 from ros_rl.learning.token_checkpoint import read_training, write_training
 from ros_rl.learning.token_rollout import Request, TokenWorld, run_requests
 from ros_rl.policies.action_tokens import BINS, Ranges, relative_to
-from ros_rl.policies.bundle import Bundle, load_bundle, save_bundle
+from ros_rl.policies.bundle import Bundle, check_fits, load_bundle, save_bundle
 from ros_rl.policies.embedded_vla import EmbeddedConfig, EmbeddedVla
 from ros_rl.policies.language import vocabulary
 from ros_rl.policies.token_network import Decoding, Inputs
-from ros_rl.policies.vla import ACTOR, Parameters, VlaModel, digest, relative_joints, spec_for
+from ros_rl.policies.vla import Parameters, VlaModel, digest, relative_joints, spec_for
 from ros_rl.policies.vla_backbone import BackboneConfig
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.tabletop import JUDGING_SEEDS, TRAINING_SEEDS, training_tasks
@@ -65,6 +65,9 @@ class BcArgs:
     """Weight of what is learned of that; 0: none of it."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Of the products in training; weights, loss and optimiser are float32. bfloat16 is faster where the CPU or GPU multiplies it."""
+    compile: bool = False
+    """Have torch.compile fuse the small network's operations, which takes a C++ compiler and a minute at the start. Measured on a CPU with
+    bfloat16: 0.8 of the time."""
     seed: int = 0
     """Of weights, batches and noise."""
 
@@ -118,7 +121,7 @@ class Cloner:
             data: to imitate.
             args: settings.
             rank: number of this process.
-            start: digest of the weights where they are not random; a checkpoint of another start is refused.
+            start: digest of the weights of the policy that it goes on from, empty for a new one; a checkpoint of another is refused.
         """
         for name in ("steps", "batch"):
             if getattr(args, name) < 1:
@@ -128,7 +131,12 @@ class Cloner:
             # Measured on a CPU, a step of 64 samples: 123 ms, with the fused attention 189 ms. In float32 they take the same, and
             # decoding is faster with the fused one.
             model.network.trunk.set_attn_implementation("eager")
-        self._what = {**asdict(args), "demonstrations": data.digest(), **model.meaning(), **({"start": start} if start else {})}
+        if args.compile:
+            if not isinstance(model.network, EmbeddedVla):
+                raise UserError("compile: is for the small network only; leave it out with a backbone")
+            for part in (*model.network.cameras, model.network.trunk):
+                part.compile()
+        self._what = {**asdict(args), "demonstrations": data.digest(), **model.meaning(), "policy": start}
         self.step = 0
         joints = len(model.spec.joint_names)
         self._tokens = torch.from_numpy(model.code.encode(data.waypoints.astype(float), data.position[:, :joints].astype(float)))
@@ -264,22 +272,19 @@ def continued_model(bundle: Bundle, source: Source, data: Demonstrations) -> Vla
         data: them.
 
     Raises:
-        UserError: the bundle is no VLA, or its robot, cameras, images or sampling are not those of the demonstrations.
+        UserError: the bundle is no VLA's; its robot, cameras, images or sampling are not those of the demonstrations; or they say words
+            that its vocabulary lacks.
     """
-    model, sampling = _vla(bundle), source.sampling
-    settings = model.settings
-    cloned = {
-        "robot": source.robot,
-        "cameras": sampling.cameras,
-        "image": sampling.image,
-        "ticks": sampling.ticks,
-        "period": sampling.period,
-    }
-    kept = {"robot": model.spec.robot, "cameras": model.spec.cameras, "image": model.network.image, "ticks": settings.ticks}
-    for name, value in {**kept, "period": settings.period}.items():
-        if cloned[name] != value:
-            raise UserError(f"policy: bundle '{bundle.name}' has {name} {value}, the demonstrations have {cloned[name]}")
+    model, sampling = VlaModel.from_bundle(bundle), source.sampling
     robot = load_robot(source.robot)
+    check_sampling(bundle.name, model, sampling)
+    unseen = tuple(key for key in bundle.spec.observation if not key.name.startswith("images."))
+    check_fits(replace(bundle, spec=replace(bundle.spec, observation=unseen)), robot)
+    small = model.settings.embedded
+    if small is not None and small.language == "words" and (new := sorted(set(vocabulary(data.instructions)) - set(small.words))):
+        raise UserError(
+            f"policy: the vocabulary of '{bundle.name}' lacks {', '.join(new)}; a new policy, or one of sentences, can learn them"
+        )
     coded = relative_to(data.waypoints, data.position[:, : len(robot.joints)], model.code.relative)
     cut = ((coded < model.code.ranges.lower) | (coded > model.code.ranges.upper)).mean(axis=(0, 1))
     if (cut > 0.01).any():
@@ -288,10 +293,20 @@ def continued_model(bundle: Bundle, source: Source, data: Demonstrations) -> Vla
     return replace(model, spec=spec_for(robot, source.sizes, sampling.ticks, sampling.period))
 
 
-def _vla(bundle: Bundle) -> VlaModel:
-    if bundle.actor != ACTOR:
-        raise UserError(f"bundle '{bundle.name}' is played by '{bundle.actor}'; behaviour cloning knows VLAs ('{ACTOR}') only")
-    return VlaModel.from_bundle(bundle)
+def check_sampling(name: str, model: VlaModel, sampling: Sampling) -> None:
+    """Refuses demonstrations that are cut otherwise than a policy reads and acts.
+
+    Raises:
+        UserError: names both sides.
+    """
+    for what, policys, theirs in (
+        ("cameras", model.spec.cameras, sampling.cameras),
+        ("image", model.network.image, sampling.image),
+        ("ticks", model.settings.ticks, sampling.ticks),
+        ("period", model.settings.period, sampling.period),
+    ):
+        if policys != theirs:
+            raise UserError(f"bundle '{name}' has {what} {policys}, the demonstrations have {theirs}")
 
 
 @dataclass
@@ -303,7 +318,7 @@ class Collect:
     folder: Path
     """Where they go."""
     robot: str | None = None
-    """Which robot; the tasks' first by default."""
+    """Which robot; by default that of `after`, else the tasks' first."""
     cameras: tuple[str, ...] = ("overhead", "wrist")
     """Cameras, of the robot or the scene."""
     image: int = 64
@@ -319,7 +334,8 @@ class Collect:
     noise: float = 0.0
     """rad: largest standard deviation of smooth noise that leads the expert off its path, so that the way back is learned too."""
     after: Path | None = None
-    """Bundle of a VLA that acts first: the expert begins where it was left when its time was up, and what it can do is left out."""
+    """Bundle of a VLA that acts first: the expert begins where it was left when its time was up, and what it can do is left out. Cameras,
+    image, ticks and period must be its own."""
 
     def run(self) -> None:
         """Collects."""
@@ -331,8 +347,14 @@ class Collect:
         if not 0 <= self.noise <= 0.5:
             raise UserError(f"noise must be from 0 to 0.5 rad, got {self.noise:g}")
         sampling = Sampling(self.cameras, (self.image, self.image), self.ticks, self.period)
-        after = None if self.after is None else _vla(load_bundle(self.after))
-        for task in [task for name in self.tasks for task in training_tasks(name, self.robot)]:
+        robot, after = self.robot, None
+        if self.after is not None:
+            bundle = load_bundle(self.after)
+            after, robot = VlaModel.from_bundle(bundle), robot or bundle.spec.robot
+            check_sampling(bundle.name, after, sampling)
+            check_fits(bundle, load_robot(robot))
+            after.network.to(workers.device())
+        for task in [task for name in self.tasks for task in training_tasks(name, robot)]:
             with tqdm(total=self.episodes, desc=task.name, disable=None) as bar:
                 made = collect(task, seeds, sampling, self.folder, self.noise, bar.update, after)
             print(f"{task.name}: {made} demonstrations of {self.episodes}")
@@ -372,6 +394,8 @@ class Train:
         rank, _ = workers.join()
         if self.lora < 0:
             raise UserError(f"lora must be 0 or more, got {self.lora}")
+        if self.policy is not None and self.policy.resolve() == self.out.resolve():
+            raise UserError(f"out: {self.out} is the policy to go on from; name another place")
         source, data = self._data()
         torch.manual_seed(self.bc.seed)
         with warnings.catch_warnings(record=True) as caught:
@@ -395,12 +419,8 @@ class Train:
     def _model(self, source: Source, data: Demonstrations) -> VlaModel:
         if self.policy is None:
             return new_model(source, data, self._network(source.sampling, data))
-        for name, value, default in (
-            ("decoding", self.decoding, "parallel"),
-            ("language", self.language, "words"),
-            ("backbone", self.backbone, ""),
-        ):
-            if value != default:
+        for name in ("decoding", "language", "backbone", "lora"):
+            if getattr(self, name) != getattr(Train, name):
                 raise UserError(f"{name}: leave it out, the policy {self.policy} brings its own network")
         return continued_model(load_bundle(self.policy), source, data)
 

@@ -17,7 +17,7 @@ from safetensors.numpy import save
 
 from ros_rl.data.dataset import Dataset
 from ros_rl.data.features import CAMERA_PREFIX
-from ros_rl.errors import UserError, unknown
+from ros_rl.errors import RobotFault, UserError, unknown
 from ros_rl.hardware.guard import Guard, GuardedRobot
 from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.hardware.mujoco import MujocoRobot, Snapshot
@@ -300,14 +300,16 @@ class Demonstrator:
         self._runner = _Watched(load_policy(task.policy, self.spec), simulation, sampling)
 
     def demonstrate(self, seed: int, instruction: str, state: np.ndarray | None = None) -> Episode | None:
-        """Returns the episode from the initial state of a seed, None if the task was not done; it says `instruction`.
+        """Returns the episode from the initial state of a seed, None if the task was not done or the simulation diverged.
 
         Args:
             seed: of the initial state and of the noise.
             instruction: what is said.
-            state: to begin in instead, MuJoCo's integration state.
+            state: to begin in instead, MuJoCo's integration state; None is returned if the gripper holds something in it.
         """
         self._simulation.state = state
+        if state is not None and self._holds(self._robot.reset(seed)):
+            return None
         commands: list[np.ndarray] = []
         steps = round(self.task.time_limit * self.spec.control_rate) + 1
         stage, monitor = SafetyStage(self.spec, PassThrough()), TaskMonitor(self.task, self.spec)
@@ -317,11 +319,22 @@ class Demonstrator:
         def note(step: Step) -> None:
             commands.append(step.sent.in_order_of(self.spec) - runner.noise.value)
 
-        end = run_episode(self._robot, runner, stage, seed, steps, monitor, note)
+        try:
+            end = run_episode(self._robot, runner, stage, seed, steps, monitor, note)
+        except RobotFault:
+            return None
         if end is None or not end.success:
             return None
         waypoints = waypoints_after(np.stack(commands), round(sampling.period * self.spec.control_rate), sampling.ticks)
         return Episode(instruction, np.stack(runner.images), np.stack(runner.positions), waypoints)
+
+    def _holds(self, observation: Observation) -> bool:
+        """Whether the fingers are neither closed nor open: something is between them."""
+        gripper = self.spec.gripper
+        if gripper is None:
+            return False
+        position = observation.joint_position[self.spec.joint_names.index(gripper.joint)]
+        return bool(0.1 < (position - gripper.closed) / (gripper.open - gripper.closed) < 0.8)
 
     def close(self) -> None:
         """Frees the simulation."""
@@ -349,8 +362,9 @@ def collect(
         folder: where they go.
         noise: rad (m), see `Noise`.
         update: called after each seed.
-        after: a policy that acts first, without drawing tokens; the expert begins where it was left when its time was up, and episodes
-            that ended otherwise are left out. So the data have the states that this policy comes into and does not know (Ross et al., "A
+        after: a policy of the task's robot and the sampling's cameras that acts first, without drawing tokens; the expert begins where it
+            was left when its time was up. Episodes that ended otherwise are left out, and those in which the gripper holds something then:
+            the expert would begin by letting go. So the data have the states that this policy comes into and does not know (Ross et al., "A
             Reduction of Imitation Learning and Structured Prediction to No-Regret Online Learning", 2011; that the expert takes over, and
             only its part is learned: Kelly et al., "HG-DAgger", 2019).
 
@@ -358,10 +372,9 @@ def collect(
         how many there are now.
 
     Raises:
-        UserError: there is no such camera, the sampling does not fit the robot, the folder holds demonstrations of another kind, or
-            `after` is of another robot.
+        UserError: there is no such camera, the sampling does not fit the robot, or the folder holds demonstrations of another kind.
     """
-    kind = "" if after is None else f"-after-{digest(after.network)[:8]}"
+    kind = "" if after is None else f"-after-{_name(after)}"
     said, paths = {}, {}
     for seed in seeds:
         said[seed] = (task.instruction, *task.paraphrases)[seed % (1 + len(task.paraphrases))]
@@ -371,8 +384,8 @@ def collect(
         update()
     with closing(Demonstrator(task, sampling, noise)) as demonstrator:
         demonstrator.source.mark(folder)
-        for seed, state in _left_behind(task, after, missing) if after else dict.fromkeys(missing).items():
-            episode = demonstrator.demonstrate(seed, said[seed], state) if state is not None or after is None else None
+        for seed, state in dict.fromkeys(missing).items() if after is None else _left_behind(task, after, missing):
+            episode = demonstrator.demonstrate(seed, said[seed], state) if after is None or state is not None else None
             if episode is None:
                 paths[seed].with_suffix(_FAILED).touch()
             else:
@@ -382,16 +395,16 @@ def collect(
 
 
 def _left_behind(task: Task, policy: VlaModel, said: dict[int, str]) -> Iterator[tuple[int, np.ndarray | None]]:
-    """Yields each seed with the state that the policy was left in, some at a time; `said` has the instruction for each seed."""
-    if not said:
-        return
-    if task.robot != policy.spec.robot:
-        raise UserError(f"task '{task.name}' is for robot '{task.robot}', the policy for '{policy.spec.robot}'")
-    seeds = list(said)
-    with closing(TokenWorld(task, load_robot(task.robot), min(_COPIES, len(seeds)))) as world:
-        for first in range(0, len(seeds), _COPIES):
-            part = seeds[first : first + _COPIES]
-            yield from zip(part, left_behind(policy, world, part, [said[seed] for seed in part]), strict=True)
+    """Yields each seed with the state that the policy was left in, None where it did the task or failed; `said` is by seed."""
+    if said:
+        with closing(TokenWorld(task, load_robot(task.robot), min(_COPIES, len(said)))) as world:
+            yield from left_behind(policy, world, said)
+
+
+def _name(policy: VlaModel) -> str:
+    """Returns a short name for how a policy that draws no tokens acts."""
+    how = [digest(policy.network), policy.meaning(), policy.settings.choice]
+    return hashlib.blake2b(json.dumps(how).encode(), digest_size=4).hexdigest()
 
 
 def from_dataset(dataset: Dataset, sampling: Sampling, robot: RobotSpec) -> list[Episode]:
@@ -457,7 +470,7 @@ class Demonstrations:
 
     @classmethod
     def _filled(cls, episodes: Iterable[Episode], lengths: Sequence[int]) -> "Demonstrations":
-        """Puts episodes of known lengths together, one at a time: there is never room for more than one of them beside the whole."""
+        """Puts episodes of known lengths together, one after the other, so that they need not all be there beside the whole."""
         ends = np.cumsum(lengths)
         instructions: list[str] = []
         whole: dict[str, np.ndarray] = {}
@@ -468,8 +481,8 @@ class Demonstrations:
                 values = getattr(episode, name)
                 if name not in whole:
                     whole[name] = np.empty((ends[-1], *values.shape[1:]), values.dtype)
-                if values.shape[1:] != whole[name].shape[1:]:
-                    raise UserError(f"demonstrations have {name} of {values.shape[1:]}, others of {whole[name].shape[1:]}")
+                if values.shape != (end - start, *whole[name].shape[1:]):
+                    raise UserError(f"a demonstration has {name} of {values.shape}, others of {whole[name].shape[1:]} for each sample")
                 whole[name][start:end] = values
         return cls(instructions, **whole, last=np.repeat(ends - 1, lengths))
 

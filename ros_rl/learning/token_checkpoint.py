@@ -70,9 +70,10 @@ def read_training(
         theirs, counters = dict(json.loads(said["what"])), json.loads(said["counters"])
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path}: damaged checkpoint ({error}); delete it to train from the start") from None
-    for name, value in json.loads(json.dumps(dict(what))).items():
-        if theirs.get(name) != value:
-            raise UserError(f"{path}: is of a training with {name}={theirs.get(name)}, not {value}; delete it to start over")
+    mine = json.loads(json.dumps(dict(what)))
+    for name in {**mine, **theirs}:
+        if theirs.get(name) != mine.get(name):
+            raise UserError(f"{path}: is of a training with {name}={theirs.get(name)}, not {mine.get(name)}; delete it to start over")
     with torch.no_grad():
         for name, value in own_weights(network).items():
             value.copy_(tensors[f"network.{name}"])

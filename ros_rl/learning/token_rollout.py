@@ -1,6 +1,6 @@
 """Episodes of token policies on the batched simulator: many at once, each with random numbers of its own, from seeds or snapshots."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import mujoco
@@ -182,23 +182,24 @@ def run_requests(model: VlaModel, world: TokenWorld, requests: Sequence[Request]
     return traces
 
 
-def left_behind(model: VlaModel, world: TokenWorld, seeds: Sequence[int], instructions: Sequence[str]) -> list[np.ndarray | None]:
-    """Returns the states in which a policy that draws no tokens was left when its time was up, of an episode for each seed.
+def left_behind(model: VlaModel, world: TokenWorld, instructions: Mapping[int, str]) -> Iterator[tuple[int, np.ndarray | None]]:
+    """Yields the states in which a policy that draws no tokens was left when its time was up.
 
     Args:
         model: that acts.
-        world: where; it has as many copies as there are seeds, or more.
-        seeds: of the initial states.
-        instructions: what is said in each.
+        world: where.
+        instructions: what is said in the episode of each seed.
 
-    Returns:
-        MuJoCo's integration states; None for an episode that ended otherwise, in success or failure.
+    Yields:
+        seeds, with MuJoCo's integration state, or None where the episode ended otherwise, in success or failure.
     """
-    requests = [Request(start, said, (seed,)) for seed, start, said in zip(seeds, world.starts(seeds), instructions, strict=True)]
-    assert len(requests) <= len(world.sim), "the states of an earlier batch would be gone"
-    traces = run_requests(model, world, requests, 0.0)
-    states = world.sim.snapshot(np.arange(len(traces)))
-    return [state if trace.truncated and not trace.success else None for state, trace in zip(states, traces, strict=True)]
+    size = len(world.sim)
+    for first in range(0, len(instructions), size):
+        seeds = list(instructions)[first : first + size]
+        starts = zip(seeds, world.starts(seeds), strict=True)
+        traces = run_requests(model, world, [Request(start, instructions[seed], (seed,)) for seed, start in starts], 0.0)
+        states = world.sim.snapshot(np.arange(len(traces)))
+        yield from ((seed, state if trace.truncated else None) for seed, state, trace in zip(seeds, states, traces, strict=True))
 
 
 def _run(model: VlaModel, world: TokenWorld, traces: Sequence[Trace], temperature: float) -> None:

@@ -1,4 +1,4 @@
-"""Puts what `ros-rl bench tabletop --policy` measured of policies before and after post-training into one table.
+"""Puts what `ros-rl bench tabletop --policy` measured of several policies, before and after post-training, into one table.
 
     python -m ros_rl.learning.vla_results out/vla docs/results/vla.json
 
@@ -127,7 +127,7 @@ def _summary(values: Sequence[float]) -> dict[str, Any]:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """Returns a table: a line for each task, a column for each split, per cent before and after, as means over the seeds.
+    """Returns a table: a line for each task, a column for each split, per cent at each stage, as means over the seeds.
 
     The line over all tasks has the interquartile mean over the seeds, and of several seeds its 95 % bootstrap interval.
     """

@@ -102,8 +102,10 @@ class VlaModel:
         """Reads the model of a bundle.
 
         Raises:
-            UserError: the bundle is incomplete or its parts do not fit together.
+            UserError: the bundle is no VLA's, is incomplete, or its parts do not fit together.
         """
+        if bundle.actor != ACTOR:
+            raise UserError(f"bundle '{bundle.name}' is played by '{bundle.actor}', it is no vision-language-action policy ('{ACTOR}')")
         settings = parameters(bundle, Parameters)
         measured = next((key.shape[-1] for key in bundle.spec.observation if key.name == "joint_position"), None)
         if measured is None:

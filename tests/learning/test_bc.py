@@ -98,6 +98,22 @@ def test_bfloat16_learns_the_same_within_its_digits_and_keeps_weights_in_float32
 
 
 @pytest.mark.filterwarnings("ignore:.*hardly moves")
+def test_a_compiled_network_learns_the_same(data, monkeypatch):
+    logs = []
+    for compiled in (False, True):
+        model = make(data)
+        asked = []
+        monkeypatch.setattr(torch.nn.Module, "compile", lambda part, asked=asked: asked.append(type(part).__name__))
+        cloner = Cloner(model, data, replace(ARGS, compile=compiled))
+        assert asked == (["_Camera", "LlamaModel"] if compiled else [])
+        monkeypatch.undo()
+        for part in (*model.network.cameras, model.network.trunk) if compiled else ():
+            part.compile(backend="aot_eager")  # traced and differentiated as compiled code is, without a C++ compiler
+        logs.append([cloner.update()["log_prob"] for _ in range(5)])
+    np.testing.assert_allclose(logs[0], logs[1], atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:.*hardly moves")
 def test_a_stopped_training_goes_on_as_if_it_had_not_been(data, tmp_path):
     def run(cloner, steps):
         for _ in range(steps):
@@ -209,18 +225,52 @@ def test_training_goes_on_from_a_bundle_with_its_network_and_its_ranges(tmp_path
 
     capsys.readouterr()
     save_bundle(first, make(data, seed=1).to_bundle("first", "bc", {}, {}))
-    assert main([*words, "4", "--bc.learning-rate", "1e-12", "--bc.weight-decay", "0"]) == 2
-    assert "second.checkpoint.safetensors: is of a training with" in capsys.readouterr().err
+    assert main([*words, "2", "--bc.learning-rate", "1e-12", "--bc.weight-decay", "0"]) == 2
+    assert f"second.checkpoint.safetensors: is of a training with policy={digest(model.network)}, not " in capsys.readouterr().err
+    bundles = {
+        "swapped": replace(bundle, spec=replace(bundle.spec, joint_names=bundle.spec.joint_names[::-1])),
+        "mute": make(data, words=["turn"]).to_bundle("mute", "bc", {}, {}),
+    }
+    for name, other in bundles.items():
+        save_bundle(tmp_path / name, replace(other, name=name))
     for extra, message in {
         ("--language", "sentence"): "language: leave it out, the policy",
+        ("--lora", "4"): "lora: leave it out, the policy",
         ("--policy", "arm_circle"): "bundle 'arm_circle' is played by",
-        ("--policy", str(tmp_path / "none")): "none",
+        ("--policy", str(tmp_path / "none")): "unknown policy bundle",
+        ("--policy", str(tmp_path / "third")): "out: ",
+        ("--policy", str(tmp_path / "swapped")): "bundle 'swapped' commands the joints",
+        ("--policy", str(tmp_path / "mute")): "the vocabulary of 'mute' lacks left, right; ",
         ("--policy", "tabletop_vla"): "bundle 'tabletop_vla' has cameras ('front', 'hand'), the demonstrations have ('small',)",
     }.items():
         assert main([*words, "2", "--out", str(tmp_path / "third"), *extra]) == 2
         said = capsys.readouterr().err
         assert message in said and said.count("\n") == 1, said
     assert not (tmp_path / "third").exists()
+
+
+@pytest.mark.filterwarnings("ignore:.*hardly moves")
+def test_a_new_training_does_not_go_on_with_the_checkpoint_of_one_that_began_with_a_policy(data, tmp_path):
+    path = tmp_path / "c.safetensors"
+    Cloner(make(data), data, ARGS, start="0123").save(path)
+    with pytest.raises(UserError, match="is of a training with policy=0123, not ;"):
+        Cloner(make(data), data, ARGS).load(path)
+    Cloner(make(data, seed=1), data, ARGS, start="0123").load(path)
+
+
+@pytest.mark.filterwarnings("ignore:.*hardly moves")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cameras": ("large",)}, r"cameras \('small',\), the demonstrations have \('large',\)"),
+        ({"image": (64, 64)}, r"image \(32, 32\), the demonstrations have \(64, 64\)"),
+        ({"ticks": 3}, "ticks 2, the demonstrations have 3"),
+        ({"period": 0.2}, r"period 0\.1, the demonstrations have 0\.2"),
+    ],
+)
+def test_demonstrations_that_are_cut_otherwise_than_a_policy_acts_are_refused(data, change, message):
+    with pytest.raises(UserError, match="bundle 'first' has " + message):
+        continued_model(make(data).to_bundle("first", "bc", {}, {}), replace(SOURCE, sampling=replace(SAMPLING, **change)), data)
 
 
 def test_targets_beyond_the_ranges_of_a_policy_are_named(data):
@@ -248,6 +298,17 @@ def test_bad_words_are_one_line_before_anything_is_collected_or_trained(tmp_path
         ("collect", "put_in_bowl:yellow", *collect[2:]): "'put_in_bowl:yellow' is kept for the split unseen_pairings",
         ("collect", "tower_of_three", *collect[2:]): "'tower_of_three' is kept for the split long_horizon",
         (*collect, "--after", "arm_circle"): "bundle 'arm_circle' is played by",
+        (*collect, "--after", "tabletop_vla"): "has cameras ('front', 'hand'), the demonstrations have ('overhead', 'wrist')",
+        (
+            *collect,
+            "--after",
+            "tabletop_vla",
+            "--cameras",
+            "front",
+            "hand",
+            "--robot",
+            "panda",
+        ): "bundle 'tabletop_vla' commands the joints",
         tuple(train): "lacks source.json",
         (*train, "--lora", "-1"): "lora must be 0 or more",
         ("evaluate", "arm_circle", "--tasks", "push_button", "--episodes", "0"): "episodes must be from 1",

@@ -8,7 +8,8 @@ from sample_episodes import SPEC, make_columns, make_videos, shade
 from token_samples import make_model, turning
 
 from ros_rl.data.dataset import Dataset, DatasetWriter
-from ros_rl.errors import UserError
+from ros_rl.errors import RobotFault, UserError
+from ros_rl.learning import demonstrations
 from ros_rl.learning.demonstrations import (
     Demonstrations,
     Demonstrator,
@@ -61,6 +62,8 @@ def test_episodes_are_put_together_if_they_fit(tmp_path):
     data = Demonstrations.of([make_episode(0), make_episode(1, rows=2)])
     assert len(data) == 6 and data.instructions == ["do 0"] * 4 + ["do 1"] * 2 and data.images.shape[0] == 6
     other = make_episode(2)
+    with pytest.raises(UserError, match=r"has images of \(1, 2, 16, 16, 3\), others of \(2, 16, 16, 3\) for each sample"):
+        Demonstrations.of([make_episode(0), replace(other, images=other.images[:1])])
     with pytest.raises(UserError, match="others of"):
         Demonstrations.of([make_episode(0), Episode("x", other.images[:, :1], other.position, other.waypoints)])
     for seed, rows in ((0, 4), (1, 2)):
@@ -179,12 +182,34 @@ def test_the_expert_begins_where_a_policy_was_left_whose_time_was_up(tmp_path):
     written = path.read_bytes()
     path.unlink()
     assert collect(task, seeds, sampling, tmp_path / "after", after=model) == 2 and path.read_bytes() == written
-    # Other policies leave other states; in half a second the expert can do nothing.
-    other = replace(model, network=make_model(seed=1).network)
-    assert collect(replace(task, time_limit=0.5), seeds, sampling, tmp_path / "after", after=other) == 0
+    # Policies with other ranges leave other states, though their weights are the same; in half a second the expert can do nothing.
+    assert collect(replace(task, time_limit=0.5), seeds, sampling, tmp_path / "after", after=turning(model, 0.01)) == 0
     assert len(list((tmp_path / "after").glob("*.failed"))) == 2
-    with pytest.raises(UserError, match="is for robot 'panda', the policy for 'arm'"):
-        collect(load_task("push_button", "panda"), seeds, sampling, tmp_path / "other", after=model)
+
+
+def test_what_a_policy_did_itself_gives_no_demonstration_nor_does_a_state_in_which_it_holds_something(tmp_path, monkeypatch):
+    task, sampling = small_push(tmp_path), Sampling(("overhead",), (32, 32), 2, 0.1)
+    with closing(Demonstrator(task, sampling)) as demonstrator:
+        demonstrator._robot.reset(7)
+        begins = demonstrator._simulation.snapshot().physics
+        model = demonstrator._simulation.model.mj
+        assert demonstrator.demonstrate(7, task.instruction, begins) is not None
+        half = begins.copy()
+        for name in ("finger_joint1", "finger_joint2"):
+            half[1 + model.jnt_qposadr[model.joint(name).id]] = 0.02  # the state is time, then the positions
+        assert demonstrator.demonstrate(7, task.instruction, half) is None
+    monkeypatch.setattr(demonstrations, "left_behind", lambda *_: iter([(7, None), (8, begins), (9, half)]))
+    assert collect(task, [7, 8, 9], sampling, tmp_path / "after", after=make_model()) == 1
+    assert [path.name[:11] for path in sorted((tmp_path / "after").glob("*.failed"))] == ["push-000007", "push-000009"]
+
+
+def test_an_episode_whose_simulation_diverges_gives_no_demonstration(tmp_path, monkeypatch):
+    def blow_up(*_):
+        raise RobotFault("the simulation diverged")
+
+    monkeypatch.setattr(demonstrations, "run_episode", blow_up)
+    assert collect(small_push(tmp_path), [7], Sampling(("overhead",), (32, 32), 2, 0.1), tmp_path / "demos") == 0
+    assert (tmp_path / "demos/push-000007.failed").exists()
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from ros_rl.policies.bundle import Bundle, check_fits, load_bundle, save_bundle
 from ros_rl.policies.embedded_vla import EmbeddedConfig, EmbeddedVla
 from ros_rl.policies.language import vocabulary
 from ros_rl.policies.token_network import Decoding, Inputs
-from ros_rl.policies.vla import Parameters, VlaModel, digest, relative_joints, spec_for
+from ros_rl.policies.vla import Parameters, VlaModel, digest, relative_joints, shortened, spec_for
 from ros_rl.policies.vla_backbone import BackboneConfig
 from ros_rl.robots.spec import load_robot
 from ros_rl.sim.tabletop import JUDGING_SEEDS, TRAINING_SEEDS, training_tasks
@@ -446,6 +446,30 @@ class Train:
 
 
 @dataclass
+class Shorten:
+    """Makes a policy that plays only the first waypoints of each chunk and then looks again."""
+
+    policy: Annotated[Path, tyro.conf.Positional]
+    """The bundle."""
+    ticks: int
+    """Waypoints that remain."""
+    out: Path
+    """Where the shorter one goes."""
+
+    def run(self) -> None:
+        """Writes it."""
+        bundle = load_bundle(self.policy)
+        short = shortened(bundle, self.ticks)
+        start, short_digest = (digest(VlaModel.from_bundle(of).network) for of in (bundle, short))
+        command = f"{bundle.training.get('command', '')}; shortened to {self.ticks} waypoints".removeprefix("; ")
+        training = {**bundle.training, "command": command}
+        save_bundle(
+            self.out, replace(short, name=self.out.name, training=training, metrics={"digest": short_digest, "started_from": start})
+        )
+        print(f"wrote {self.out}")
+
+
+@dataclass
 class Evaluate:
     """Measures how often a policy does tasks, from initial states that no training has, and prints it as JSON.
 
@@ -509,7 +533,9 @@ def train(cloner: Cloner, checkpoint: Path, show: bool = True, every: int = 500)
 def main(words: list[str] | None = None) -> int:
     """Runs the command; returns the exit code."""
     return run_command(
-        lambda: tyro.extras.subcommand_cli_from_dict({"collect": Collect, "train": Train, "evaluate": Evaluate}, args=words).run()
+        lambda: tyro.extras.subcommand_cli_from_dict(
+            {"collect": Collect, "train": Train, "shorten": Shorten, "evaluate": Evaluate}, args=words
+        ).run()
     )
 
 

@@ -289,6 +289,28 @@ def with_temperature(model: VlaModel, temperature: float) -> VlaModel:
     return replace(model, settings=replace(model.settings, temperature=temperature))
 
 
+def shortened(bundle: Bundle, ticks: int) -> Bundle:
+    """Returns a VLA's bundle that decides the first waypoints of each chunk only, as before, and so looks again sooner.
+
+    What a network answers at a waypoint depends on none that follow, so the probabilities of those that remain are the same.
+
+    Args:
+        bundle: of a VLA.
+        ticks: waypoints that remain.
+
+    Raises:
+        UserError: the bundle is no VLA's, or its chunks do not have that many waypoints.
+    """
+    model = VlaModel.from_bundle(bundle)
+    if not 1 <= ticks <= model.settings.ticks:
+        raise UserError(f"ticks must be from 1 to the {model.settings.ticks} of bundle '{bundle.name}', got {ticks}")
+    tensors = dict(bundle.tensors)
+    if model.network.decoding == "parallel":  # a query for each waypoint; otherwise there is one, of the first token
+        tensors[_NETWORK + "start"] = tensors[_NETWORK + "start"][:ticks]
+    spec = replace(bundle.spec, chunk=ticks * model.rows)
+    return replace(bundle, spec=spec, parameters={**bundle.parameters, "ticks": ticks}, tensors=tensors)
+
+
 def own_weights(network: TokenNetwork) -> dict[str, torch.Tensor]:
     """Returns the weights that a bundle keeps: all but those of a frozen backbone, which stay in its folder."""
     if isinstance(network, BackboneVla):

@@ -285,6 +285,22 @@ def test_targets_beyond_the_ranges_of_a_policy_are_named(data):
         continued_model(bundle, SOURCE, replace(data, waypoints=far))
 
 
+@pytest.mark.filterwarnings("ignore:.*hardly moves")
+def test_the_command_shortens_a_policy(data, tmp_path, capsys):
+    whole, short = tmp_path / "whole", tmp_path / "short"
+    model = make(data)
+    save_bundle(whole, model.to_bundle("whole", "bc", {"command": "train"}, {"tabletop": {"success_rate": 0.5}}))
+    assert main(["shorten", str(whole), "--ticks", "1", "--out", str(short)]) == 0
+    bundle = load_bundle(short)
+    found = VlaModel.from_bundle(bundle)
+    assert found.settings.ticks == 1 and bundle.spec.chunk == found.rows == 20
+    assert bundle.training["command"] == "train; shortened to 1 waypoints"
+    # What was measured of the whole policy is not true of this one.
+    assert bundle.metrics == {"digest": digest(found.network), "started_from": digest(model.network)}
+    assert main(["shorten", str(whole), "--ticks", "3", "--out", str(tmp_path / "more")]) == 2
+    assert "ticks must be from 1 to the 2 of bundle 'whole', got 3" in capsys.readouterr().err and not (tmp_path / "more").exists()
+
+
 def test_bad_words_are_one_line_before_anything_is_collected_or_trained(tmp_path, capsys):
     folder, bundle = tmp_path / "demos", tmp_path / "vla"
     folder.mkdir()

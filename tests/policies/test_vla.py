@@ -11,7 +11,7 @@ from ros_rl.hardware.interface import Observation
 from ros_rl.policies.actors import load_policy
 from ros_rl.policies.bundle import load_bundle, save_bundle
 from ros_rl.policies.interface import Policy
-from ros_rl.policies.vla import VlaModel, VlaPolicy, digest, scaled, spec_for
+from ros_rl.policies.vla import VlaModel, VlaPolicy, digest, scaled, shortened, spec_for
 from ros_rl.robots.spec import load_robot
 
 ROBOT = load_robot("arm")
@@ -42,6 +42,22 @@ def test_a_bundle_acts_as_the_model_that_it_was_written_of(family, tmp_path):
         chunks.append(policy.act(make_observation()).values)
     assert np.array_equal(*chunks)
     assert chunks[0].shape == (model.spec.chunk, 8) == (40, 8)
+
+
+@pytest.mark.parametrize("decoding", ["parallel", "autoregressive"])
+def test_a_shortened_policy_begins_its_chunks_as_the_whole_one(decoding):
+    whole = make_model(decoding).to_bundle("whole", "random", {}, {})
+    short = shortened(whole, 1)
+    plans = []
+    for bundle in (whole, short):
+        policy = VlaPolicy(bundle, ROBOT)
+        policy.reset(3, "turn left")
+        plans.append(policy.act(make_observation()).values)
+    assert plans[0].shape == (40, 8) and plans[1].shape == (20, 8)
+    np.testing.assert_array_equal(plans[1], plans[0][:20])
+    for ticks in (0, 3):
+        with pytest.raises(UserError, match=f"ticks must be from 1 to the 2 of bundle 'whole', got {ticks}"):
+            shortened(whole, ticks)
 
 
 def test_it_has_answered_once_before_the_robot_asks(tmp_path, monkeypatch):

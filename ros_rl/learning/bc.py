@@ -336,6 +336,8 @@ class Collect:
     after: Path | None = None
     """Bundle of a VLA that acts first: the expert begins where it was left when its time was up, and what it can do is left out. Cameras,
     image, ticks and period must be its own."""
+    scatter: bool = False
+    """Begin with the tool somewhere above the objects instead of at home, so that the way from there is learned too."""
 
     def run(self) -> None:
         """Collects."""
@@ -347,6 +349,8 @@ class Collect:
         if not 0 <= self.noise <= 0.5:
             raise UserError(f"noise must be from 0 to 0.5 rad, got {self.noise:g}")
         sampling = Sampling(self.cameras, (self.image, self.image), self.ticks, self.period)
+        if self.scatter and self.after is not None:
+            raise UserError("scatter: leave it out with --after, which says where episodes begin")
         robot, after = self.robot, None
         if self.after is not None:
             bundle = load_bundle(self.after)
@@ -356,7 +360,7 @@ class Collect:
             after.network.to(workers.device())
         for task in [task for name in self.tasks for task in training_tasks(name, robot)]:
             with tqdm(total=self.episodes, desc=task.name, disable=None) as bar:
-                made = collect(task, seeds, sampling, self.folder, self.noise, bar.update, after)
+                made = collect(task, seeds, sampling, self.folder, self.noise, bar.update, after, self.scatter)
             print(f"{task.name}: {made} demonstrations of {self.episodes}")
 
 

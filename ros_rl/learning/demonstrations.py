@@ -22,6 +22,7 @@ from ros_rl.hardware.guard import Guard, GuardedRobot
 from ros_rl.hardware.interface import JointCommand, Observation
 from ros_rl.hardware.mujoco import MujocoRobot, Snapshot
 from ros_rl.learning.rollout import Step, run_episode
+from ros_rl.learning.scatter import Scatter
 from ros_rl.learning.token_rollout import TokenWorld, left_behind
 from ros_rl.paths import write_atomically
 from ros_rl.policies.actors import load_policy
@@ -260,36 +261,42 @@ class _Watched(PolicyRunner):
 
 
 class _Simulation(MujocoRobot):
-    """Begins an episode in a given state, where there is one.
+    """Begins an episode in a given state, or with the arm above the objects.
 
     Attributes:
         state: MuJoCo's integration state; None: what the seed says.
+        scatter: moves the arm; None: it is where the task has it.
     """
 
     state: np.ndarray | None = None
+    scatter: Scatter | None = None
 
     def reset(self, seed: int) -> None:
         super().reset(seed)
         if self.state is not None:
             self.restore(Snapshot(self.state, {}))
+        elif self.scatter is not None:
+            self.scatter.apply(self.data, seed)
 
 
 class Demonstrator:
     """Does a task by its own policy."""
 
-    def __init__(self, task: Task, sampling: Sampling, noise: float = 0.0):
+    def __init__(self, task: Task, sampling: Sampling, noise: float = 0.0, scatter: bool = False):
         """Prepares the simulation.
 
         Args:
             task: that is done.
             sampling: how episodes are cut.
             noise: rad (m), see `Noise`.
+            scatter: whether episodes begin as `Scatter` has it.
 
         Raises:
             UserError: there is no such camera, or the sampling does not fit the robot.
         """
         self.task, self.sampling, self.spec = task, sampling, load_robot(task.robot)
         self._simulation = simulation = _Simulation(self.spec, task)
+        simulation.scatter = Scatter(simulation.model) if scatter else None
         known = simulation.model.cameras
         for name in sampling.cameras:
             if name not in known:
@@ -350,6 +357,7 @@ def collect(
     noise: float = 0.0,
     update: Callable[[], Any] = lambda: None,
     after: VlaModel | None = None,
+    scatter: bool = False,
 ) -> int:
     """Writes a demonstration by the task's own policy for each seed into a folder; goes on where it was stopped.
 
@@ -367,6 +375,7 @@ def collect(
             the expert would begin by letting go. So the data have the states that this policy comes into and does not know (Ross et al., "A
             Reduction of Imitation Learning and Structured Prediction to No-Regret Online Learning", 2011; that the expert takes over, and
             only its part is learned: Kelly et al., "HG-DAgger", 2019).
+        scatter: whether episodes begin with the tool above an object, see `Scatter`; not with `after`.
 
     Returns:
         how many there are now.
@@ -374,7 +383,7 @@ def collect(
     Raises:
         UserError: there is no such camera, the sampling does not fit the robot, or the folder holds demonstrations of another kind.
     """
-    kind = "" if after is None else f"-after-{_name(after)}"
+    kind = f"-after-{_name(after)}" if after else "-scattered" if scatter else ""
     said, paths = {}, {}
     for seed in seeds:
         said[seed] = (task.instruction, *task.paraphrases)[seed % (1 + len(task.paraphrases))]
@@ -382,7 +391,7 @@ def collect(
     missing = {seed: said[seed] for seed, path in paths.items() if not path.exists() and not path.with_suffix(_FAILED).exists()}
     for _ in range(len(paths) - len(missing)):
         update()
-    with closing(Demonstrator(task, sampling, noise)) as demonstrator:
+    with closing(Demonstrator(task, sampling, noise, scatter)) as demonstrator:
         demonstrator.source.mark(folder)
         for seed, state in dict.fromkeys(missing).items() if after is None else _left_behind(task, after, missing):
             episode = demonstrator.demonstrate(seed, said[seed], state) if after is None or state is not None else None

@@ -325,6 +325,7 @@ def test_bad_words_are_one_line_before_anything_is_collected_or_trained(tmp_path
             "--robot",
             "panda",
         ): "bundle 'tabletop_vla' commands the joints",
+        (*collect, "--after", "tabletop_vla", "--scatter"): "scatter: leave it out with --after",
         tuple(train): "lacks source.json",
         (*train, "--lora", "-1"): "lora must be 0 or more",
         ("evaluate", "arm_circle", "--tasks", "push_button", "--episodes", "0"): "episodes must be from 1",

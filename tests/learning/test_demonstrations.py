@@ -203,6 +203,14 @@ def test_what_a_policy_did_itself_gives_no_demonstration_nor_does_a_state_in_whi
     assert [path.name[:11] for path in sorted((tmp_path / "after").glob("*.failed"))] == ["push-000007", "push-000009"]
 
 
+def test_demonstrations_can_begin_above_the_objects_beside_those_from_home(tmp_path):
+    task, sampling = small_push(tmp_path), Sampling(("overhead",), (32, 32), 2, 0.1)
+    assert collect(task, [7], sampling, tmp_path / "demos") == collect(task, [7], sampling, tmp_path / "demos", scatter=True) == 1
+    home, scattered = (Episode.load(tmp_path / f"demos/push-000007{kind}.safetensors") for kind in ("", "-scattered"))
+    spec = load_robot("arm")
+    assert np.abs(home.position[0] - spec.home).max() < 0.03 and np.abs(scattered.position[0] - spec.home)[:7].max() > 0.2
+
+
 def test_an_episode_whose_simulation_diverges_gives_no_demonstration(tmp_path, monkeypatch):
     def blow_up(*_):
         raise RobotFault("the simulation diverged")

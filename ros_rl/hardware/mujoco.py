@@ -13,8 +13,8 @@ from ros_rl.robots.spec import RobotSpec
 from ros_rl.sim import divergence
 from ros_rl.sim.build import SimModel, build
 from ros_rl.sim.camera import CameraRenderer
-from ros_rl.sim.observe import measured_positions, observe
-from ros_rl.sim.reset import reset
+from ros_rl.sim.observe import observe
+from ros_rl.sim.reset import hold, reset
 from ros_rl.sim.task import Task
 
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
@@ -112,8 +112,7 @@ class MujocoRobot:
 
     def stop(self) -> None:
         """Makes the measured position the target; in other modes than position, commands `hold`."""
-        self.data.ctrl[self.model.actuators] = self.spec.rest(measured_positions(self.model, self.data.qpos))
-        mujoco.mj_forward(self.model.mj, self.data)
+        hold(self.model, self.data)
 
     def push(self, velocity: np.ndarray) -> None:
         """Changes the velocity of the floating base in the world by (3,), m/s, as a blow does.

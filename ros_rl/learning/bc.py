@@ -278,8 +278,8 @@ def continued_model(bundle: Bundle, source: Source, data: Demonstrations) -> Vla
     model, sampling = VlaModel.from_bundle(bundle), source.sampling
     robot = load_robot(source.robot)
     check_sampling(bundle.name, model, sampling)
-    unseen = tuple(key for key in bundle.spec.observation if not key.name.startswith("images."))
-    check_fits(replace(bundle, spec=replace(bundle.spec, observation=unseen)), robot)
+    but_images = tuple(key for key in bundle.spec.observation if not key.name.startswith("images."))
+    check_fits(replace(bundle, spec=replace(bundle.spec, observation=but_images)), robot)
     small = model.settings.embedded
     if small is not None and small.language == "words" and (new := sorted(set(vocabulary(data.instructions)) - set(small.words))):
         raise UserError(

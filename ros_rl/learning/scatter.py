@@ -12,6 +12,7 @@ from ros_rl.robots.ik import DifferentialIK, Unreachable
 from ros_rl.robots.model import Pose, RobotModel
 from ros_rl.sim.build import SimModel
 from ros_rl.sim.observe import measured_positions
+from ros_rl.sim.reset import hold, touching
 
 _BESIDE = 0.06  # m, at most, in x and in y
 _ABOVE = (0.08, 0.32)  # m, above the object's origin
@@ -57,7 +58,7 @@ class Scatter:
             except Unreachable:
                 continue
             self._put(data, joints[self._model.positioned])
-            if not self._touches(data):
+            if not touching(self._model, data).any():
                 return True
             data.qpos[:] = before
         self._put(data, before[self._model.qpos])
@@ -65,13 +66,5 @@ class Scatter:
 
     def _put(self, data: mujoco.MjData, joints: np.ndarray) -> None:
         data.qpos[self._model.qpos] = joints
-        for mimic in self._model.mimics:
-            data.qpos[mimic.follower] = mimic.multiplier * data.qpos[mimic.leader] + mimic.offset
-        data.ctrl[self._model.actuators] = self._model.spec.rest(measured_positions(self._model, data.qpos))
-        mujoco.mj_forward(self._model.mj, data)
-
-    def _touches(self, data: mujoco.MjData) -> bool:
-        """Whether the robot touches the scene."""
-        mj = self._model.mj
-        of_robot = mj.body_rootid[mj.geom_bodyid[data.contact.geom]] == mj.body_rootid[self._model.base]
-        return bool((of_robot[:, 0] != of_robot[:, 1]).any())
+        self._model.follow(data.qpos)
+        hold(self._model, data)

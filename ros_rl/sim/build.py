@@ -87,6 +87,11 @@ class SimModel:
         sensors = {name: self.mj.sensor(name) for name in IMU_SENSORS}
         return {name: slice(int(sensor.adr[0]), int(sensor.adr[0] + sensor.dim[0])) for name, sensor in sensors.items()}
 
+    def follow(self, qpos: np.ndarray) -> None:
+        """Puts the joints that follow another one where that has them; changes `qpos` (nq,) in place."""
+        for mimic in self.mimics:
+            qpos[mimic.follower] = mimic.multiplier * qpos[mimic.leader] + mimic.offset
+
     def object_joint(self, name: str) -> int:
         """Returns the joint id of an object's free joint."""
         return int(self.mj.body_jntadr[self.objects[name]])

@@ -109,8 +109,7 @@ def pose(model: SimModel, data: mujoco.MjData, joint_position: np.ndarray, state
         UserError: there is no such object.
     """
     data.qpos[model.qpos] = np.asarray(joint_position)[model.positioned]
-    for mimic in model.mimics:
-        data.qpos[mimic.follower] = mimic.multiplier * data.qpos[mimic.leader] + mimic.offset
+    model.follow(data.qpos)
     free = {name: model.object_joint(name) for name in model.objects}
     if model.base_joint is not None:
         free["base_pose"] = model.base_joint

@@ -40,12 +40,23 @@ def reset(model: SimModel, data: mujoco.MjData, task: Task | None, seed: int) ->
         _place_scene_joints(model, data, ranges, draw)
     except UserError as error:
         raise UserError(f"{task.path}: {error}" if task else str(error)) from None
-    for mimic in model.mimics:
-        data.qpos[mimic.follower] = mimic.multiplier * data.qpos[mimic.leader] + mimic.offset
+    model.follow(data.qpos)
     if model.base_joint is not None:
         _lift_out_of_ground(model, data, data.qpos[model.free_qpos(model.base_joint)])
+    hold(model, data)
+
+
+def hold(model: SimModel, data: mujoco.MjData) -> None:
+    """Makes the present joint positions the target, and brings all that depends on the state up to date."""
     data.ctrl[model.actuators] = model.spec.rest(measured_positions(model, data.qpos))
     mujoco.mj_forward(model.mj, data)
+
+
+def touching(model: SimModel, data: mujoco.MjData) -> np.ndarray:
+    """Returns which contacts are between the robot and the world, bool, shape (contacts,)."""
+    of_robot = model.mj.body_rootid[model.mj.geom_bodyid[data.contact.geom]] == model.base
+    between: np.ndarray = of_robot[:, 0] != of_robot[:, 1]
+    return between
 
 
 def _joint_positions(spec: RobotSpec, ranges: Reset, draw: np.random.Generator) -> np.ndarray:
@@ -122,9 +133,7 @@ def _lift_out_of_ground(model: SimModel, data: mujoco.MjData, pose: np.ndarray) 
     """Raises a floating base until nothing of the robot is inside the world; `pose` is a view into the simulation, shape (7,)."""
     for _ in range(10):
         mujoco.mj_fwdPosition(model.mj, data)
-        of_robot = model.mj.body_rootid[model.mj.geom_bodyid[data.contact.geom]] == model.base
-        between = of_robot[:, 0] != of_robot[:, 1]
-        deepest = data.contact.dist[between].min(initial=0.0)
+        deepest = data.contact.dist[touching(model, data)].min(initial=0.0)
         if deepest >= 0.0:
             return
         pose[2] -= deepest

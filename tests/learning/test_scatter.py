@@ -57,6 +57,6 @@ def test_an_arm_that_finds_no_place_stays_at_home(robot, monkeypatch):
     robot.reset(5)
     before = robot.read()
     scatter = Scatter(robot.model)
-    monkeypatch.setattr(scatter, "_touches", lambda data: True)
+    monkeypatch.setattr("ros_rl.learning.scatter.touching", lambda model, data: np.array([True]))
     assert not scatter.apply(robot.data, 5)
     assert np.array_equal(robot.read().joint_position, before.joint_position)
